@@ -100,9 +100,14 @@ func (job Job) check(queue string, now time.Time) (checked, error) {
 		wrong("payload", "%d bytes; the maximum is %d; store large data elsewhere and enqueue a reference", len(payload), maxPayload)
 	}
 	derived := store.Derived(job.Kind, payload)
-	for _, name := range slices.Sorted(maps.Keys(derived)) {
-		if given, ok := job.Attributes[name]; ok && given != derived[name] {
-			wrong("attributes", "%s: %s differs from %s, which is derived from the payload; leave it out", name, check.Quote(given), check.Quote(derived[name]))
+	for _, name := range store.DerivedNames(job.Kind) {
+		given, ok := job.Attributes[name]
+		switch value := derived[name]; {
+		case !ok || given == value:
+		case value == "":
+			wrong("attributes", "%s: it is derived from the payload, which has none; leave it out", name)
+		default:
+			wrong("attributes", "%s: %s differs from %s, which is derived from the payload; leave it out", name, check.Quote(given), check.Quote(value))
 		}
 	}
 	if len(errs) > 0 {

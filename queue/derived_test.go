@@ -69,6 +69,15 @@ func TestLimitPerReceiver(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "attributes: "+test.per+": "+want) {
 				t.Errorf("a job that pretends to go elsewhere: %v", err)
 			}
+			// A payload without a receiver does not use up the limit of another one.
+			for _, payload := range []string{`[]`, `{"url":"http:///x","to":[]}`, `{"url":"http://` + strings.Repeat("a.", 130) + `example/"}`} {
+				_, err := r.client.Enqueue(t.Context(), Job{
+					Kind: kind, Queue: r.queue, Tenant: "a", Payload: json.RawMessage(payload), Attributes: map[string]string{test.per: test.own},
+				})
+				if err == nil || !strings.Contains(err.Error(), "attributes: "+test.per+": it is derived from the payload, which has none; leave it out") {
+					t.Errorf("%.30s: %v", payload, err)
+				}
+			}
 			_, err = r.client.Enqueue(t.Context(), Job{
 				Kind: kind, Queue: r.queue, Tenant: "a", Payload: json.RawMessage(test.same[0]), Attributes: map[string]string{test.per: "example.com", "region": "eu"},
 			})

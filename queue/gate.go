@@ -289,15 +289,14 @@ func (g *gate) takeTurn(ctx context.Context, job *Running) *turn {
 
 // call makes the call and returns the verdict on its answer.
 func (g *gate) call(ctx context.Context, h *handler, job *Running) (v verdict) {
-	current, result := &call{job: job, handler: h}, &callResult{}
-	current.progress.write = func(r report) { g.writeProgress(job, r) }
+	current, result := &call{job: job, handler: h, gate: g}, &callResult{}
 	callCtx, cancel := context.WithDeadline(withResult(context.WithValue(ctx, callKey{}, current), result), job.task.End(time.Now(), h.timeout))
 	defer cancel()
 	called, began := g.clock.now(), time.Now()
 	g.sending.Add(1)
 	err := h.protected(callCtx, job.task.Payload)
 	g.sending.Add(-1)
-	current.progress.end()
+	current.endProgress()
 	took, answer := time.Since(began), answerOf(err)
 	cutOff := canceled(ctx, err)
 	if cutOff {

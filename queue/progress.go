@@ -30,7 +30,29 @@ func Progress(ctx context.Context, percent int, text string) error {
 	if percent < 0 || percent > 100 {
 		return fmt.Errorf("queue: Progress: %d percent must be 0 to 100", percent)
 	}
-	return c.progress.add(report{percent, check.Printable(text, maxProgressText)})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.over:
+		return errors.New("queue: Progress: the call has ended")
+	case c.gate == nil: // see Worker.Call
+		return nil
+	case c.progress == nil:
+		c.progress = newReporter(func(r report) { c.gate.writeProgress(c.job, r) })
+	}
+	c.progress.add(report{percent, check.Printable(text, maxProgressText)})
+	return nil
+}
+
+// endProgress drops reports that are not written yet, because the call has ended.
+func (c *call) endProgress() {
+	c.mu.Lock()
+	c.over = true
+	reports := c.progress
+	c.mu.Unlock()
+	if reports != nil {
+		reports.end()
+	}
 }
 
 // report is one report of a call's progress.
@@ -39,35 +61,28 @@ type report struct {
 	text    string
 }
 
-// reporter writes the reports of one call.
+// reporter writes the reports of one call. Few calls report, so it is made with the first
+// report.
 type reporter struct {
-	write func(report) // nil: they are dropped
-
-	mu     sync.Mutex
-	latest chan report   // holds the latest one that is not written; nil: none came
+	write  func(report)
+	latest chan report   // holds the latest one that is not written
 	over   chan struct{} // closed when the call has ended
-	closed bool
 	writes sync.WaitGroup
 }
 
-func (r *reporter) add(latest report) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case r.closed:
-		return errors.New("queue: Progress: the call has ended")
-	case r.write == nil:
-		return nil
-	case r.latest == nil:
-		r.latest, r.over = make(chan report, 1), make(chan struct{})
-		r.writes.Go(r.run)
-	}
+func newReporter(write func(report)) *reporter {
+	r := &reporter{write: write, latest: make(chan report, 1), over: make(chan struct{})}
+	r.writes.Go(r.run)
+	return r
+}
+
+// add replaces the latest report. Its callers take turns.
+func (r *reporter) add(latest report) {
 	select {
-	case <-r.latest: // it is replaced
+	case <-r.latest:
 	default:
 	}
 	r.latest <- latest
-	return nil
 }
 
 func (r *reporter) run() {
@@ -86,13 +101,8 @@ func (r *reporter) run() {
 	}
 }
 
-// end drops reports that are not written yet, because the call has ended.
 func (r *reporter) end() {
-	r.mu.Lock()
-	if r.closed = true; r.over != nil {
-		close(r.over)
-	}
-	r.mu.Unlock()
+	close(r.over)
 	r.writes.Wait()
 }
 

@@ -79,7 +79,7 @@ func TestProgressIsRefused(t *testing.T) {
 	if err := Progress(t.Context(), 1, ""); err == nil || !strings.Contains(err.Error(), "ctx is not from a handler") {
 		t.Error(err)
 	}
-	current.progress.end()
+	current.endProgress()
 	if err := Progress(ctx, 1, ""); err == nil || !strings.Contains(err.Error(), "the call has ended") {
 		t.Error(err)
 	}
@@ -91,15 +91,13 @@ func TestProgressIsRare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var written []int
-		r := &reporter{write: func(latest report) {
+		r := newReporter(func(latest report) {
 			mu.Lock()
 			defer mu.Unlock()
 			written = append(written, latest.percent)
-		}}
+		})
 		for percent := range 50 {
-			if err := r.add(report{percent: percent}); err != nil {
-				t.Fatal(err)
-			}
+			r.add(report{percent: percent})
 			synctest.Wait()
 			time.Sleep(49 * time.Millisecond)
 		}

@@ -73,13 +73,15 @@ func (job *Running) expired(now time.Time) bool {
 
 // call is what a handler reports about its job during the call.
 type call struct {
-	job      *Running
-	handler  *handler
-	progress reporter
+	job     *Running
+	handler *handler
+	gate    *gate // nil: the call is made by a test, without Redis
 
-	mu     sync.Mutex
-	actual map[string]int64
-	pause  hold
+	mu       sync.Mutex
+	over     bool // the handler has returned
+	actual   map[string]int64
+	pause    hold
+	progress *reporter // nil: nothing was reported
 }
 
 type callKey struct{}

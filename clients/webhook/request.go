@@ -36,6 +36,7 @@ type Request struct {
 
 const (
 	maxURL         = 8 << 10
+	maxHost        = 253 // of a DNS name
 	maxMethod      = 32
 	maxHeaders     = 100
 	maxHeaderBytes = 16 << 10
@@ -82,6 +83,7 @@ func (r Request) PrivateHost() string {
 	if err != nil {
 		return ""
 	}
+	addr = addr.Unmap() // as it is dialled
 	network := "tcp4"
 	if addr.Is6() {
 		network = "tcp6"
@@ -172,6 +174,8 @@ func parseURL(text string) (*url.URL, error) {
 		return nil, errors.New("it must not have a user or password: send them in a header")
 	case u.Hostname() == "":
 		return nil, errors.New("it has no host")
+	case len(u.Hostname()) > maxHost:
+		return nil, fmt.Errorf("its host has %d bytes; the maximum is %d", len(u.Hostname()), maxHost)
 	case strings.ContainsFunc(u.Host, func(c rune) bool { return c <= ' ' || c == 0x7f }):
 		return nil, errors.New("its host is not a name")
 	case strings.Contains(u.Hostname(), "%"):

@@ -138,7 +138,7 @@ func FuzzValidate(f *testing.F) {
 }
 
 func TestPublicHostsAreNotPrivate(t *testing.T) {
-	for _, url := range []string{"https://example.com/", "http://8.8.8.8:9000/", "http://[2606:4700::1111]/", "https://localhost.example.com/", "not a url", ""} {
+	for _, url := range []string{"https://example.com/", "http://8.8.8.8:9000/", "http://[2606:4700::1111]/", "https://localhost.example.com/", "http://[::ffff:8.8.8.8]/", "not a url", ""} {
 		if host := (Request{URL: url}).PrivateHost(); host != "" {
 			t.Errorf("%s: %q", url, host)
 		}

@@ -26,7 +26,7 @@ var clientMutants = []mutant{
 	},
 	{
 		"clients/webhook/outcome.go", `if errors.Is(err, ssrf.ErrProhibitedIP) || errors.Is(err, ssrf.ErrProhibitedNetwork) {`, `if errors.Is(err, ssrf.ErrProhibitedNetwork) {`,
-		"missing branch", "a private address is refused for good", "clients/webhook TestPrivateAddresses|TestForbiddenAddresses|TestRebinding",
+		"missing branch", "a private address is not called", "clients/webhook TestPrivateAddresses|TestForbiddenAddresses|TestRebinding",
 	},
 	{
 		"clients/internal/transport/transport.go", `case sent:`, `case sent && ctx.Err() == nil:`,

@@ -32,6 +32,17 @@ const (
 	maxEndpoint = 260 // a DNS name with a port
 )
 
+// DerivedNames returns the names of the attributes that jobs of a kind cannot choose.
+func DerivedNames(kind string) []string {
+	switch kind {
+	case "webhook":
+		return []string{EndpointAttribute, hostAttribute}
+	case "email":
+		return []string{domainAttribute}
+	}
+	return nil
+}
+
 // Derived returns the attributes that are derived from the payload of a job. A payload that is
 // not valid has none: its job ends without a call.
 func Derived(kind string, payload []byte) map[string]string {
@@ -53,7 +64,7 @@ func Derived(kind string, payload []byte) map[string]string {
 		if err != nil || u.Hostname() == "" {
 			return nil
 		}
-		port := u.Port()
+		port := strings.TrimLeft(u.Port(), "0")
 		if port == "" {
 			port = "80"
 			if u.Scheme == "https" {

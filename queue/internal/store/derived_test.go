@@ -32,6 +32,7 @@ func TestDerived(t *testing.T) {
 		"http://[::ffff:192.0.2.1]/":                     {"192.0.2.1:80", "192.0.2.1"},
 		"http://192.0.2.1/":                              {"192.0.2.1:80", "192.0.2.1"},
 		"http://a;b=c.example/":                          {"a;b=c.example:80", "a;b=c.example"},
+		"http://_DMARC.Example:0080/":                    {"_dmarc.example:80", "_dmarc.example"},
 		"http://_dmarc.example/":                         {"_dmarc.example:80", "_dmarc.example"},
 		"http://" + long + "/":                           {},
 		"http:///path":                                   {},
