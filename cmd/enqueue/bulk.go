@@ -21,6 +21,7 @@ import (
 
 	"github.com/headgate/headgate/internal/jobline"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 type bulkFlags struct {
@@ -34,15 +35,16 @@ func bulkCommand(o *options) *cobra.Command {
 		Short: "Enqueue many jobs from NDJSON or CSV",
 		Long: `bulk enqueues a job for each line of a file, or of standard input.
 
-NDJSON: one object per line with the fields kind, tenant, payload, key, key_until,
-key_window, queue, priority, at, in, deadline, max_attempts, cost, costs, retention,
-attributes, headers, on_success, on_failure and callback. docs/jobs.md explains them.
+NDJSON: one object per line with the fields below.
 CSV: the header names the same fields. Columns such as payload.NAME, attributes.NAME and
 headers.NAME build objects of strings. Empty cells are left out.
 
 Rejected lines are written to FILE.rejected, with the reason. A line without a key gets
 one derived from its content, so running the same file again enqueues no job twice while
-its jobs exist, and for a day after they completed.`,
+its jobs exist, and for a day after they completed.
+
+Fields:
+` + fieldsHelp(),
 		Example: "  enqueue bulk jobs.ndjson\n  zcat jobs.csv.gz | enqueue bulk --format csv -",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -63,6 +65,15 @@ its jobs exist, and for a day after they completed.`,
 	cmd.Flags().StringVar(&f.tenant, "tenant", "", "tenant of lines without one")
 	cmd.Flags().StringVar(&f.rejected, "rejected", "", "file for rejected lines (default FILE.rejected, or enqueue.rejected)")
 	return cmd
+}
+
+// fieldsHelp lists the fields of a job.
+func fieldsHelp() string {
+	var b strings.Builder
+	for _, f := range jobline.Fields {
+		fmt.Fprintf(&b, "  %-13s %s\n", f.Name, jobline.Usage(f.Name))
+	}
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 func bulk(cmd *cobra.Command, o *options, name string, f bulkFlags) error {
@@ -148,7 +159,8 @@ func newBar(out io.Writer, size int64, quiet bool) *progressbar.ProgressBar {
 type bulkRun struct {
 	Lines    int      `json:"lines"`
 	Accepted int      `json:"accepted"`
-	Existing int      `json:"existing"` // known from an earlier run
+	Existing int      `json:"existing"`          // known from an earlier run
+	Archived int      `json:"existing_archived"` // of these, jobs that ended without success
 	Rejected int      `json:"rejected"`
 	Reasons  []string `json:"reasons,omitempty"` // the first few
 	Seconds  float64  `json:"seconds"`
@@ -156,6 +168,7 @@ type bulkRun struct {
 	client  *queue.Client
 	flags   bulkFlags
 	rejects *rejects
+	failed  string              // queue of an archived job that was known already
 	seen    map[[16]byte]uint32 // how often the same line came, by its digest
 	last    int                 // the last line up to which all were dealt with
 	began   time.Time
@@ -275,6 +288,10 @@ func (b *bulkRun) flush(ctx context.Context, batch []jobline.Entry) error {
 		switch {
 		case err == nil && results[i].Existing:
 			b.Existing++
+			if results[i].Receipt.State == lifecycle.StateArchived {
+				b.Archived++
+				b.failed = results[i].Receipt.Queue
+			}
 		case err == nil:
 			b.Accepted++
 		case e.Err != nil, isInvalid(err), errors.Is(err, queue.ErrConflict), errors.Is(err, queue.ErrBacklogFull):
@@ -310,5 +327,12 @@ func (b *bulkRun) tell(out io.Writer, asJSON bool) error {
 	}
 	_, err := fmt.Fprintf(out, "%d accepted, %d known already, %d rejected in %.1f s (%.0f/s)\n",
 		b.Accepted, b.Existing, b.Rejected, b.Seconds, float64(b.Lines)/b.Seconds)
+	if err == nil && b.Archived > 0 {
+		which := fmt.Sprintf("%d of the known jobs are", b.Archived)
+		if b.Archived == b.Existing {
+			which = "all known jobs are"
+		}
+		_, err = fmt.Fprintf(out, "%s archived; for example, %s\n", which, sendAgain(b.failed))
+	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -126,4 +127,70 @@ func text(t *testing.T, value any) string {
 		t.Fatal(err)
 	}
 	return string(out)
+}
+
+// TestKnownButArchived: who enqueues jobs again that have failed is told so, and how they are sent
+// again.
+func TestKnownButArchived(t *testing.T) {
+	run, _ := opsOn(t)
+	job := []string{"send", "--queue", "calls", "--kind", "call", "--tenant", "acme", "--key", "1", "--payload", `"hush"`}
+	if out, errText, code := run(job...); code != exitOK || !strings.Contains(out, ", known already)") || strings.Contains(out, "warning") {
+		t.Errorf("%q, %q, exit %d", out, errText, code)
+	}
+	file := filepath.Join(t.TempDir(), "jobs.ndjson")
+	put(t, file, `{"kind":"call","tenant":"acme","key":"1","payload":"hush"}
+{"kind":"call","tenant":"acme","key":"2","payload":"hush"}
+`)
+	bulk := func(want string) {
+		t.Helper()
+		if out, errText, code := run("bulk", file); code != exitOK || !strings.Contains(out, "0 accepted, 2 known already") || !strings.Contains(out, want) || strings.Contains(out, "archived") != (want != "") {
+			t.Errorf("%q, %q, exit %d; want %q", out, errText, code, want)
+		}
+	}
+	bulk("")
+	const again = `"enqueue failures --queue calls" says why, and "enqueue retry --queue calls" sends it again`
+	for _, step := range [][2]string{{"acme:1", "1 of the known jobs are archived; "}, {"acme:2", "all known jobs are archived; "}} {
+		if out, errText, code := run("cancel", "--queue", "calls", "--id", step[0], "--reason", "wrong"); code != exitOK {
+			t.Fatal(out, errText)
+		}
+		bulk(step[1] + "for example, " + again)
+	}
+	if out, _, code := run(job...); code != exitOK || !strings.Contains(out, "\nwarning: the job has ended without success; "+again) {
+		t.Errorf("%q, exit %d", out, code)
+	}
+}
+
+// TestSendWholeJob: --job takes a job as it stands in a line of bulk, and flags replace its fields.
+func TestSendWholeJob(t *testing.T) {
+	run, _ := opsOn(t)
+	file := filepath.Join(t.TempDir(), "job.json")
+	put(t, file, `{"kind":"call","tenant":"acme","key":"9","payload":{"n":1},"attributes":{"region":"eu"},"costs":{"tokens":3},"max_attempts":4}`)
+	if out, errText, code := run("send", "--job", "@"+file); code != exitOK || !strings.HasPrefix(out, "acme:9 in queue calls") {
+		t.Fatalf("%q, %q, exit %d", out, errText, code)
+	}
+	if out, errText, code := run("send", "--job", "@"+file, "--key", "10", "--attribute", "region=us", "--max-attempts", "2", "--payload", "7"); code != exitOK || !strings.HasPrefix(out, "acme:10 ") {
+		t.Fatalf("%q, %q, exit %d", out, errText, code)
+	}
+	for id, want := range map[string][]string{
+		"acme:9":  {`"attributes":{"region":"eu"}`, `"costs":{"tokens":3}`, `"max_attempts":4`, `"payload":{"n":1}`},
+		"acme:10": {`"attributes":{"region":"us"}`, `"costs":{"tokens":3}`, `"max_attempts":2`, `"payload":7`},
+	} {
+		out, _, _ := run("jobs", "show", id)
+		for _, text := range want {
+			if !strings.Contains(out, text) {
+				t.Errorf("%s lacks %s: %s", id, text, out)
+			}
+		}
+	}
+	for text, want := range map[string]string{
+		`{"kind":"call","tennant":"acme"}`: `--job: tennant: unknown field; did you mean "tenant"?`,
+		`[]`:                               "--job: must be one object",
+		``:                                 "--job: ",
+		`{"kind":"call"}`:                  "tenant: ",
+	} {
+		put(t, file, text)
+		if out, errText, code := run("send", "--job", "@"+file); code != exitUsage || !strings.Contains(errText, want) {
+			t.Errorf("%s: %q, %q, exit %d; want %q", text, out, errText, code, want)
+		}
+	}
 }

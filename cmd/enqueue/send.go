@@ -24,12 +24,14 @@ func sendCommand(o *options) *cobra.Command {
 		l          jobline.Line
 		attributes []string
 		headers    []string
+		whole      string
 	)
 	cmd := &cobra.Command{
-		Use:     "send",
-		Short:   "Enqueue one job",
-		Example: `  enqueue send --kind webhook --tenant acme --payload '{"url":"https://example.com/hook","body":{"n":1}}'`,
-		Args:    noArgs,
+		Use:   "send",
+		Short: "Enqueue one job",
+		Example: `  enqueue send --kind webhook --tenant acme --payload '{"url":"https://example.com/hook","body":{"n":1}}'
+  enqueue send --job @job.json`,
+		Args: noArgs,
 	}
 	flags := cmd.Flags()
 	texts := map[string]**string{
@@ -37,32 +39,32 @@ func sendCommand(o *options) *cobra.Command {
 		"at": &l.At, "in": &l.In, "deadline": &l.Deadline, "key-until": &l.KeyUntil, "key-window": &l.KeyWindow, "retention": &l.Retention,
 		"callback": &l.Callback,
 	}
-	for name, usage := range map[string]string{
-		"kind":     "kind of the job: webhook, email, or your own",
-		"tenant":   "tenant of the job (required)",
-		"key":      "unique key of the job in its tenant and queue",
-		"queue":    "queue of the job (default: the queue of its kind)",
-		"priority": "high, normal or low (default normal)",
-		"at":       "earliest time of the call, such as 2026-01-31T09:00:00Z",
-		"in":       "earliest time of the call, as a duration from now, such as 90s",
-		"deadline": "latest time of the call",
-
-		"key-until":  "ended: the key is free once the job has ended (default: once the job is deleted)",
-		"key-window": "how long the key stays taken, such as 5m, whatever happens to the job",
-		"retention":  "how long the completed job is kept, such as 24h",
-		"callback":   "URL that receives a POST when the job has ended",
-	} {
-		flags.String(name, "", usage)
+	for name := range texts {
+		flags.String(name, "", jobline.Usage(fieldOf(name)))
 	}
-	flags.Int("max-attempts", 0, "failed calls after which the job is archived (default 10)")
-	flags.Int64("cost", 0, "permits that the call takes (default 1)")
-	flags.StringArrayVar(&attributes, "attribute", nil, "attribute as name=value, which limits may use in per; may be repeated")
-	flags.StringToInt64Var(&l.Costs, "costs", nil, "permits of limits with a unit, as unit=n; may be repeated")
-	flags.StringArrayVar(&headers, "header", nil, "header for the handler, as name=value; may be repeated")
-	flags.String("payload", "", "JSON, @FILE, or - for standard input")
-	flags.String("on-success", "", "job to enqueue once this one has completed: JSON, @FILE, or -")
-	flags.String("on-failure", "", "job to enqueue once this one was archived, expired or cancelled: JSON, @FILE, or -")
+	flags.Int("max-attempts", 0, jobline.Usage("max_attempts"))
+	flags.Int64("cost", 0, jobline.Usage("cost"))
+	flags.StringArrayVar(&attributes, "attribute", nil, jobline.Usage("attributes")+"; one as NAME=VALUE, repeatable")
+	flags.StringToInt64Var(&l.Costs, "costs", nil, jobline.Usage("costs")+"; one as UNIT=N, repeatable")
+	flags.StringArrayVar(&headers, "header", nil, jobline.Usage("headers")+"; one as NAME=VALUE, repeatable")
+	for _, name := range []string{"payload", "on-success", "on-failure"} {
+		flags.String(name, "", jobline.Usage(fieldOf(name))+"; JSON, @FILE, or - for standard input")
+	}
+	flags.StringVar(&whole, "job", "", "the whole job as JSON with these fields; JSON, @FILE, or - for standard input. Other flags replace its fields")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if flags.Changed("job") {
+			costs := l.Costs // of the flag
+			text, err := readPayload(cmd.Context(), whole, cmd.InOrStdin())
+			if err == nil {
+				l, err = jobline.Parse(text)
+			}
+			if err != nil {
+				return usageError{fmt.Errorf("--job: %w", err)}
+			}
+			if flags.Changed("costs") {
+				l.Costs = costs
+			}
+		}
 		for name, into := range texts {
 			if flags.Changed(name) {
 				value, _ := flags.GetString(name) // the flag is a string
@@ -78,13 +80,23 @@ func sendCommand(o *options) *cobra.Command {
 			l.Cost = &n
 		}
 		var errs [5]error
-		l.Attributes, errs[0] = pairs("--attribute", attributes)
-		l.Headers, errs[1] = pairs("--header", headers)
+		if flags.Changed("attribute") || l.Attributes == nil {
+			l.Attributes, errs[0] = pairs("--attribute", attributes)
+		}
+		if flags.Changed("header") || l.Headers == nil {
+			l.Headers, errs[1] = pairs("--header", headers)
+		}
 		checks, stdin := known, ""
+		if whole == "-" {
+			stdin = "job"
+		}
 		for i, field := range []struct {
 			flag string
 			into *json.RawMessage
 		}{{"payload", &l.Payload}, {"on-success", &l.OnSuccess}, {"on-failure", &l.OnFailure}} {
+			if flags.Changed("job") && !flags.Changed(field.flag) {
+				continue
+			}
 			value, _ := flags.GetString(field.flag) // the flag is a string
 			var err error
 			if value == "-" && stdin != "" {
@@ -120,6 +132,9 @@ func sendCommand(o *options) *cobra.Command {
 	}
 	return cmd
 }
+
+// fieldOf returns the field that a flag sets.
+func fieldOf(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
 
 // pairs reads the values of a flag that were each given as name=value.
 func pairs(flag string, given []string) (map[string]string, error) {
@@ -228,6 +243,9 @@ func send(ctx context.Context, o *options, job queue.Job, out io.Writer) error {
 			warning = api.PrivateWarning(ctx, client, host)
 		}
 	}
+	if r.Existing && r.State == lifecycle.StateArchived {
+		warning = "the job has ended without success; " + sendAgain(r.Queue)
+	}
 	if o.json {
 		return json.NewEncoder(out).Encode(receipt{r.ID, r.Queue, string(r.State), r.Existing, unserved, warning})
 	}
@@ -243,6 +261,11 @@ func send(ctx context.Context, o *options, job queue.Job, out io.Writer) error {
 	}
 	_, err = fmt.Fprintf(out, "%s in queue %s (%s%s)%s\n", r.ID, r.Queue, word(r.State), again, unserved)
 	return err
+}
+
+// sendAgain says how archived jobs of a queue are sent again.
+func sendAgain(queue string) string {
+	return fmt.Sprintf(`"enqueue failures --queue %[1]s" says why, and "enqueue retry --queue %[1]s" sends it again`, queue)
 }
 
 // word is a state in words for people.

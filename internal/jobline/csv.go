@@ -188,8 +188,8 @@ func checkHeader(header []string) error {
 		group, inner, isNested := strings.Cut(name, ".")
 		switch {
 		case isNested && (group == "attributes" || group == "costs" || group == "headers" || group == "payload") && inner != "":
-		case !slices.Contains(Fields, name):
-			return fmt.Errorf("column %.60q: unknown field%s", name, check.Suggest(name, Fields))
+		case !slices.Contains(names, name):
+			return fmt.Errorf("column %.60q: unknown field%s", name, check.Suggest(name, names))
 		}
 		if seen[name] {
 			return fmt.Errorf("duplicate column %s", name)

@@ -54,12 +54,6 @@ type Line struct {
 	Callback    *string           `json:"callback"`
 }
 
-// Fields are those of a line.
-var Fields = []string{
-	"kind", "tenant", "key", "key_until", "key_window", "queue", "priority", "at", "in", "deadline", "max_attempts", "cost", "costs",
-	"attributes", "headers", "payload", "retention", "on_success", "on_failure", "callback",
-}
-
 // Parse reads one line of NDJSON.
 func Parse(text []byte) (Line, error) {
 	var l Line
@@ -82,8 +76,8 @@ func Parse(text []byte) (Line, error) {
 
 // fieldBits has a bit for each field.
 var fieldBits = func() map[string]uint64 {
-	bits := make(map[string]uint64, len(Fields))
-	for i, name := range Fields {
+	bits := make(map[string]uint64, len(names))
+	for i, name := range names {
 		bits[name] = 1 << i
 	}
 	return bits
@@ -146,7 +140,7 @@ func skipValue(text []byte) []byte {
 // checkFields refuses what is no object, and fields that a job does not have or
 // has twice: a misspelled deadline must not be a job without one.
 func checkFields(text []byte) error {
-	_, err := strictjson.Members(text, Fields)
+	_, err := strictjson.Members(text, names)
 	switch {
 	case errors.Is(err, strictjson.ErrNotObject):
 		return errors.New(`must be one object a line, such as {"kind":"webhook","tenant":"acme","payload":{…}}`)

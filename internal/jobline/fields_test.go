@@ -1,0 +1,75 @@
+package jobline
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the table in docs/jobs.md again")
+
+// TestFields: the fields of a line, of the documentation and of the OpenAPI document are the
+// same, with the same words.
+func TestFields(t *testing.T) {
+	var tags []string
+	for field := range reflect.TypeFor[Line]().Fields() {
+		tags = append(tags, field.Tag.Get("json"))
+	}
+	slices.Sort(tags)
+	if listed := slices.Sorted(slices.Values(names)); !slices.Equal(tags, listed) {
+		t.Errorf("a line has %v, and Fields lists %v", tags, listed)
+	}
+
+	const page, begin, end = "../../docs/jobs.md", "<!-- fields -->\n", "<!-- /fields -->\n"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, _ := strings.Cut(string(text), begin)
+	table, after, ok := strings.Cut(rest, end)
+	if !ok {
+		t.Fatalf("%s has no table", page)
+	}
+	var b strings.Builder
+	b.WriteString("| Field | Meaning | Default |\n|---|---|---|\n")
+	for _, f := range Fields {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", f.Name, f.Doc, f.Default)
+	}
+	if *update {
+		if err := os.WriteFile(page, []byte(before+begin+b.String()+end+after), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	} else if table != b.String() {
+		t.Errorf("the table in %s is\n%s\nwant\n%s", page, table, b.String())
+	}
+
+	description, err := os.ReadFile("../../dashboard/api/openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var api struct {
+		Components struct {
+			Schemas map[string]struct {
+				Properties map[string]struct{ Description string }
+				Required   []string
+			}
+		}
+	}
+	if err := json.Unmarshal(description, &api); err != nil {
+		t.Fatal(err)
+	}
+	job := api.Components.Schemas["Job"]
+	if len(job.Properties) != len(Fields) {
+		t.Errorf("the OpenAPI document has %d fields of a job, want %d", len(job.Properties), len(Fields))
+	}
+	for _, f := range Fields {
+		if got := job.Properties[f.Name].Description; got != f.Doc+"." && !strings.HasPrefix(got, f.Doc+". ") {
+			t.Errorf("the OpenAPI document says %q of %s; want %q", got, f.Name, f.Doc+".")
+		}
+	}
+}
