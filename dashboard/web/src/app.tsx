@@ -8,6 +8,7 @@ import { Badge, Icon, type IconName } from './ui/icon';
 import { AwayBanner, Boundary, EmptyState, ErrorState, Skeleton } from './ui/states';
 import { Toasts } from './ui/toast';
 import { ApiError } from './api';
+import { Changes } from './pages/activity';
 import { FailuresPage } from './pages/failures';
 import { JobPage } from './pages/job';
 import { LabPage } from './pages/lab';
@@ -24,6 +25,7 @@ function placeOf(path: string[], fallback: string | undefined): Place {
 	const [first, queue, what, id] = path;
 	if (first === undefined) return { title: 'Now', area: 'now', page: <NowPage /> };
 	if (first === 'providers') return { title: 'Providers', area: 'providers', page: <ProvidersPage /> };
+	if (first === 'activity') return { title: 'Activity', area: 'activity', page: <Changes /> };
 	if (first === 'workers') return { title: 'Workers', area: 'workers', page: <WorkersPage /> };
 	if (first === 'lab') return { title: 'Lab', area: 'lab', page: <LabPage /> };
 	if (first === 'queues' && queue !== undefined) {
@@ -82,7 +84,7 @@ export function App() {
 				<a class="brand" href="#/" aria-label="Headgate home"><svg viewBox="0 0 20 20" aria-hidden="true"><path d="M4 2v16M16 2v16M4 7h12" /><path class="flow" d="M8 12v5M12 12v5" /></svg>Headgate</a>
 				<nav aria-label="Main"><ul>
 					{link('now', 'Now', '#/')}{link('tenants', 'Tenants', to('tenants'))}{link('workers', 'Workers', '#/workers')}{link('providers', 'Providers', '#/providers')}
-					{link('failures', 'Failures', to('failures'))}{link('limits', 'Limits', to('limits'))}{link('lab', 'Lab', '#/lab')}
+					{link('failures', 'Failures', to('failures'))}{link('limits', 'Limits', to('limits'))}{link('activity', 'Activity', '#/activity')}{link('lab', 'Lab', '#/lab')}
 				</ul></nav>
 				<div class="corner"><Fleet /><Connection /><ReadOnly /><ThemeSwitch /><Who /></div>
 			</header>

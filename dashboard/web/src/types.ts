@@ -83,7 +83,7 @@ export interface Session {
 	actor: string; scopes: string[]; tenants?: string[]; read_only: boolean; version: string; demo: boolean; auth: 'none' | 'key';
 }
 export interface LimitChange {
-	rate?: string; burst?: number; capacity?: number; concurrency?: number; until?: string; seconds?: number; reason: string; dry_run: boolean;
+	rate?: string; burst?: number; capacity?: number; concurrency?: number; until?: string; for?: string; reason: string; dry_run: boolean;
 }
 export interface LimitPreview { before: Outlook; after: Outlook; applied: boolean }
 export interface Algorithm { id: string; title: string; mode: string; rule: string; burst?: number; capacity?: number; describe: string }

@@ -1,14 +1,15 @@
 import { useState } from 'preact/hooks';
+import { Changes } from './activity';
 import { askChange, askClear } from '../change';
 import { num, relative, algorithmName, time } from '../format';
 import { useResource } from '../hooks';
 import { tick } from '../live';
 import { mayChange } from '../session';
-import type { AuditEntry, Limits, LimitState, Override, Reload } from '../types';
+import type { Limits, LimitState, Override, Reload } from '../types';
 import { At, Card } from '../ui/card';
 import { Icon } from '../ui/icon';
 import { Menu } from '../ui/menu';
-import { JobLink, Name, TenantLink } from '../ui/name';
+import { Name, TenantLink } from '../ui/name';
 import { EmptyState, Loaded } from '../ui/states';
 import { Table, type Column } from '../ui/table';
 
@@ -45,7 +46,7 @@ function Files() {
 	if (bad.length === 0) return null;
 	return (
 		<section class="notice bad files" role="alert">
-			<p><Icon name="warn" /> <b>The changed limits file is invalid.</b> The previous limits stay in force.</p>
+			<p><Icon name="warn" /> <b>A limits file is not in effect.</b> The limits that were in effect stay.</p>
 			{bad.map((f) => <div key={f.worker + f.path}><p><code><bdi>{f.path}</bdi></code> on <bdi>{f.worker}</bdi>, {relative(time(f.at), tick.value)}</p><pre><bdi>{f.error}</bdi></pre></div>)}
 		</section>
 	);
@@ -123,52 +124,5 @@ function ChangeOne({ queue }: { queue: string }) {
 			<label>Change a limit of <input value={tenant} onInput={(e) => setTenant(e.currentTarget.value)} placeholder="tenant" maxLength={128} autocomplete="off" spellcheck={false} required /></label>
 			<button type="submit">Change…</button>
 		</form>
-	);
-}
-
-const actions: Record<string, string> = { cancel: 'cancelled', run: 'ran', retry: 'retried', delete: 'deleted' };
-
-/** What an operator did: the sentence after the name. */
-function Did({ e }: { e: AuditEntry }) {
-	const whom = e.tenant ? <TenantLink queue={e.queue} tenant={e.tenant} /> : null;
-	switch (e.action) {
-		case 'pause':
-		case 'resume':
-			return <>{e.action === 'pause' ? 'paused' : 'resumed'} {e.endpoint && <>endpoint <bdi>{e.endpoint}</bdi>{whom && ' of '}</>}{whom ?? (e.kind ? <>jobs of kind <bdi>{e.kind}</bdi></> : !e.endpoint && 'all of the queue')}{e.action === 'pause' && e.until && <> until <At at={e.until} now={time(e.at)} /></>}</>;
-		case 'override':
-			return <>changed <q><bdi>{e.limit}</bdi></q> of {whom}{e.until && <> until <At at={e.until} now={time(e.at)} /></>}</>;
-		case 'clear':
-			return <>cleared the override of <q><bdi>{e.limit}</bdi></q> of {whom}</>;
-		case 'publish':
-			return <>published limits</>;
-	}
-	const what = e.id ? <>job <JobLink queue={e.queue} id={e.id} /></> : <>{num(e.count)} {e.state ?? ''} {e.count === 1 ? 'job' : 'jobs'}</>;
-	return <>{actions[e.action] ?? e.action} {what}{whom && <> of {whom}</>}{e.kind && <> of kind <bdi>{e.kind}</bdi></>}</>;
-}
-
-function Differences({ e }: { e: AuditEntry }) {
-	const names = [...new Set([...Object.keys(e.before ?? {}), ...Object.keys(e.after ?? {})])].sort();
-	if (names.length === 0) return null;
-	return (
-		<ul class="differences">
-			{names.slice(0, 20).map((n) => <li key={n}><bdi>{n}</bdi>: {e.before?.[n] && <><s>{e.before[n]}</s> → </>}<b>{e.after?.[n] ?? 'none'}</b></li>)}
-			{names.length > 20 && <li>and {num(names.length - 20)} more</li>}
-		</ul>
-	);
-}
-
-function Changes({ queue }: { queue: string }) {
-	const audit = useResource<{ entries: AuditEntry[] | null }>(['audit'], { queue, limit: 50 }, 0);
-	return (
-		<Card title="Audit log">
-			<Loaded of={audit}>{({ entries }) => ((entries ?? []).length === 0 ? <p class="hint">No changes yet.</p> : (
-				<ol class="changes">{entries!.map((e, i) => (
-					<li key={`${e.at} ${i}`}>
-						<At at={e.at} now={tick.value} title={e.at} />
-						<div><p><b><bdi>{e.actor}</bdi></b> <Did e={e} />{e.reason && <span class="why">: <bdi>{e.reason}</bdi></span>}</p><Differences e={e} /></div>
-					</li>
-				))}</ol>
-			))}</Loaded>
-		</Card>
 	);
 }

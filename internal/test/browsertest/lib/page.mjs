@@ -12,6 +12,7 @@ export const failures = (queue) => `queues/${escaped(queue)}/failures`;
 export const limits = (queue) => `queues/${escaped(queue)}/limits`;
 export const workers = () => 'workers';
 export const providers = () => 'providers';
+export const activity = () => 'activity';
 export const lab = () => 'lab';
 
 // visit goes to an address of the page, and waits until it has loaded.

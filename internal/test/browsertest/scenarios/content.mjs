@@ -118,3 +118,10 @@ scenario('limits', async (page) => {
     'in-flight: concurrency 10 at once, per tenant', 'kinds: webhook', 'max_backlog: 100000', 'tenant: token_bucket 20/s, burst 40, per tenant',
   ]);
 });
+
+scenario('what changed, in all queues', async (page) => {
+  await at.visit(page, at.activity());
+  const changes = await texts(page.locator('.changes > li p'));
+  assert.match(changes[0], /^webhook: anna changed “?tenant”? of hooli until \d\d:\d\d: launch day$/);
+  assert.deepEqual(changes.slice(1).map((text) => text.replace(/ on .*/, '')).sort(), ['ai: worker', 'webhook: worker']);
+});

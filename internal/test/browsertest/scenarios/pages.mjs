@@ -14,6 +14,7 @@ const pages = {
   'providers': [at.providers(), 'Providers'],
   'failures': [at.failures(queue), 'Failures'],
   'limits': [at.limits(queue), 'Limits'],
+  'activity': [at.activity(), 'Activity'],
   'lab': [at.lab(), 'Lab'],
   'no such page': ['nowhere', 'Not found'],
 };
