@@ -39,8 +39,8 @@ func TestTwoWorkersOneTenant(t *testing.T) {
 }
 
 func TestTwoHundredTenants(t *testing.T) {
-	const tenants, each, rate = 200, 50, 5
-	measured(t, perTenant("5/s"), func(s *stage) {
+	const tenants, each, rate = 200, 25, 2.5
+	measured(t, perTenant("5/2s"), func(s *stage) {
 		w := s.worker()
 		var lines strings.Builder
 		for i := range tenants {
