@@ -6,7 +6,7 @@
 // together, use less of a limit and take time. So a run that keeps all promises passes. A run that
 // breaks one fails the test if the pacer's own calls were in time ([Bound]) during the judged
 // period. If they were late, the run does not count and is repeated when the machine is calm. After
-// three such runs the test fails with "machine too busy". A worker that slows down the machine or
+// five such runs the test fails with "machine too busy". A worker that slows down the machine or
 // the receiver delays the pacer too: that changes the reason for which a test fails, but cannot
 // make it pass.
 //

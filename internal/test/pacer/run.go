@@ -27,7 +27,7 @@ const (
 	// runs proves nothing by what it does not do.
 	Starved = 250 * time.Millisecond
 
-	tries = 3
+	tries = 5
 
 	// patience is how long a test waits for a busy machine to become calm before it measures again:
 	// the load is often short.
