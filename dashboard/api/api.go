@@ -90,6 +90,7 @@ type API struct {
 	lab       *lab
 	hide      *redaction
 	watch     *watch
+	shares    *shares
 	expect    *expectations
 	inspector *inspect.Inspector
 }
@@ -110,6 +111,7 @@ func New(config Config) (*API, error) {
 	}
 	a.expect = &expectations{inspector: a.inspector}
 	a.watch = newWatch(a)
+	a.shares = &shares{api: a, queues: map[string]*usage{}}
 	var err error
 	if a.lab, err = newLab(config.Redis); err != nil {
 		return nil, err
@@ -149,6 +151,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.handler.Serv
 func (a *API) Run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	parts.Go(func() { a.watch.run(ctx) })
+	parts.Go(func() { a.shares.run(ctx) })
 	parts.Go(func() { a.refused.run(ctx) })
 	parts.Wait()
 	return nil

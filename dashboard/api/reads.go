@@ -147,15 +147,18 @@ type rowJSON struct {
 	Capacity   float64     `json:"capacity"`
 	Pauses     []pauseJSON `json:"pauses"`
 	Overridden bool        `json:"overridden"`
+
+	// Own is what was published for this tenant alone.
+	Own map[string]string `json:"own,omitempty"`
 }
 
 func (r *request) rowOf(t inspect.TenantRow) rowJSON {
-	return rowJSON{outlookOf(t.Outlook), t.Done, t.Weight, t.Limit, t.Level, t.Capacity, pausesOf(t.Pauses, r.caller.mayTenant), t.Overridden}
+	return rowJSON{outlookOf(t.Outlook), t.Done, t.Weight, t.Limit, t.Level, t.Capacity, pausesOf(t.Pauses, r.caller.mayTenant), t.Overridden, t.Own}
 }
 
 // tenants lists all tenants, or only the caller's.
 func (a *API) tenants(r *request) (answer, error) {
-	query := inspect.TenantQuery{Search: r.FormValue("search"), Sort: inspect.TenantSort(r.FormValue("sort"))}
+	query := inspect.TenantQuery{Search: r.FormValue("search"), Only: inspect.TenantFilter(r.FormValue("only")), Sort: inspect.TenantSort(r.FormValue("sort"))}
 	var err error
 	switch order := r.FormValue("order"); order {
 	case "":
@@ -168,7 +171,10 @@ func (a *API) tenants(r *request) (answer, error) {
 	if query.Offset, err = number(r, "offset", 0, 1<<30); err != nil {
 		return answer{}, err
 	}
-	if query.Limit, err = number(r, "limit", 50, 200); err != nil {
+	if query.Limit, err = number(r, "limit", inspect.DefaultTenants, inspect.MaxTenants); err != nil {
+		return answer{}, err
+	}
+	if err := query.Check(); err != nil {
 		return answer{}, err
 	}
 	page, err := a.tenantPage(r, query)
@@ -196,7 +202,10 @@ func (a *API) tenantPage(r *request, query inspect.TenantQuery) (inspect.TenantP
 		if err != nil {
 			return page, err
 		}
-		page.Now, page.Tenants = found.Now, append(page.Tenants, found.TenantRow)
+		page.Now = found.Now
+		if found.Is(query.Only) {
+			page.Tenants = append(page.Tenants, found.TenantRow)
+		}
 	}
 	slices.SortStableFunc(page.Tenants, func(x, y inspect.TenantRow) int {
 		order := cmp.Compare(x.Waiting, y.Waiting)
@@ -215,7 +224,7 @@ func (a *API) tenantPage(r *request, query inspect.TenantQuery) (inspect.TenantP
 	})
 	page.Total = int64(len(page.Tenants))
 	from := min(query.Offset, len(page.Tenants))
-	page.Tenants = page.Tenants[from:min(from+cmp.Or(query.Limit, 50), len(page.Tenants))]
+	page.Tenants = page.Tenants[from:min(from+query.Limit, len(page.Tenants))]
 	return page, nil
 }
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -21,6 +23,8 @@ func TestTenants(t *testing.T) {
 		}
 	}
 	at := "/queues/" + r.queue
+	r.want(200, "", "POST", at+"/pause", `{"tenant":"acme","reason":"moving","for":"1h"}`)
+	r.want(200, "", "PUT", at+"/tenants/globex/limits/tenant", `{"rate":"5/s","reason":"launch day"}`)
 	names := func(query string) string {
 		t.Helper()
 		var all []string
@@ -41,12 +45,18 @@ func TestTenants(t *testing.T) {
 		"?search=nobody":                  "",
 		"?sort=tenant&offset=50":          "",
 		"?search=" + url.QueryEscape(`ü`): "we/ird: ü",
+		"?only=waiting&sort=tenant":       "acme,globex,we/ird: ü",
+		"?only=waiting&search=ac":         "acme",
+		"?only=paused":                    "acme",
+		"?only=paused&search=glob":        "",
+		"?only=overridden":                "globex",
+		"?only=own":                       "",
 	} {
 		if got := names(query); got != want {
 			t.Errorf("%s: %s; want %s", query, got, want)
 		}
 	}
-	for query, want := range map[string]string{"?sort=size": `"field":"sort"`, "?limit=201": "limit", "?limit=x": "limit", "?offset=-1": "offset", "?order=up": "order"} {
+	for query, want := range map[string]string{"?sort=size": `"field":"sort"`, "?only=idle": `"field":"only"`, "?limit=201": "limit", "?limit=x": "limit", "?offset=-1": "offset", "?order=up": "order"} {
 		r.want(400, want, "GET", at+"/tenants"+query, "")
 	}
 	got := r.want(200, `"waiting":2`, "GET", at+"/tenants/"+url.PathEscape("we/ird: ü"), "")
@@ -61,6 +71,43 @@ func TestTenants(t *testing.T) {
 	r.want(404, "there is no queue", "GET", "/queues/none/tenants", "")
 	r.want(404, "queue", "GET", "/queues/none", "")
 	r.want(200, r.queue, "GET", "/queues", "")
+}
+
+// TestTenantsOfAKey: a key for single tenants lists these, by the same query.
+func TestTenantsOfAKey(t *testing.T) {
+	r, keys := keyed(t, redistest.Shared(t), Key{ID: "ops", Scopes: []Scope{Admin}}, Key{ID: "two", Scopes: []Scope{Read}, Tenants: []string{"acme", "globex"}})
+	r.publish(throttle.PerSecond(1))
+	r.key = keys["ops"]
+	for _, tenant := range []string{"acme", "initech"} {
+		r.want(202, "", "POST", "/jobs", r.job(tenant, ""))
+		r.want(200, "", "POST", "/queues/"+r.queue+"/pause", `{"tenant":"`+tenant+`","reason":"moving"}`)
+	}
+	r.key = keys["two"]
+	for query, want := range map[string]string{"": "2", "?only=paused": "1", "?only=waiting": "1", "?only=overridden": "0"} {
+		r.want(200, `"total":`+want+"}", "GET", "/queues/"+r.queue+"/tenants"+query, "")
+	}
+	for query, want := range map[string]string{"?sort=size": `"field":"sort"`, "?only=idle": `"field":"only"`} {
+		r.want(400, want, "GET", "/queues/"+r.queue+"/tenants"+query, "")
+	}
+}
+
+// TestOwnLimits: what was published for a tenant alone is listed, whatever an operator changed.
+func TestOwnLimits(t *testing.T) {
+	r := newRig(t, redistest.Shared(t), nil)
+	set := limits.Set{
+		Queues: map[string]limits.Queue{r.queue: {Limits: []limits.Limit{
+			{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1), Burst: 1, Per: []string{"tenant"}},
+		}}},
+		Tenants: map[string]limits.Tenant{"acme": {Weight: 3, Limits: map[string]map[string]limits.Change{r.queue: {"tenant": {Burst: new(int64(5))}}}}},
+	}
+	if err := operate.Publish(t.Context(), r.redis, set); err != nil {
+		t.Fatal(err)
+	}
+	r.want(202, "", "POST", "/jobs", r.job("globex", ""))
+	r.want(200, "", "PUT", "/queues/"+r.queue+"/tenants/acme/limits/tenant", `{"burst":9,"reason":"launch day"}`)
+	const own = `"own":{"tenant":"1/s, burst 5","weight":"3"}`
+	r.want(200, own+`}],"total":1}`, "GET", "/queues/"+r.queue+"/tenants?only=own", "")
+	r.want(200, own, "GET", "/queues/"+r.queue+"/tenants/acme", "")
 }
 
 // TestFaults: a queue tells what its scripts could not understand, but not to those

@@ -36,6 +36,7 @@ func (a *API) table() []route {
 		{method: get, path: "/queues", scopes: read, handle: a.queues},
 		{method: get, path: "/queues/{q}", scopes: read, handle: a.oneQueue},
 		{method: get, path: "/queues/{q}/history", scopes: read, whole: true, handle: a.historyOf},
+		{method: get, path: "/queues/{q}/shares", scopes: read, whole: true, handle: a.sharesOf},
 		{method: get, path: "/queues/{q}/tenants", scopes: read, handle: a.tenants},
 		{method: get, path: "/queues/{q}/tenants/{t}", scopes: read, handle: a.tenant},
 		{method: get, path: "/queues/{q}/jobs", scopes: read, handle: a.jobs},

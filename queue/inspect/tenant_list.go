@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +28,8 @@ type tenantEntry struct {
 	folded        string // the name in lower case, for searches
 	waiting       int64
 	weight        float64
+	own           bool  // limits were published for it alone
+	overridden    int64 // when the last of its overrides ends, Unix µs; 0: it has none
 }
 
 // tenantList is all tenants that a queue knows.
@@ -57,17 +60,39 @@ func (t *tenantList) order(q TenantQuery, f *forecast) ([]*tenantEntry, error) {
 		}
 		t.sorted[by] = all
 	}
-	if q.Search == "" {
+	if q.Search == "" && q.Only == "" {
 		return all, nil
 	}
 	wanted := strings.ToLower(q.Search)
+	is := f.filter(q.Only)
 	var found []*tenantEntry
 	for _, entry := range all {
-		if strings.Contains(entry.folded, wanted) {
+		if strings.Contains(entry.folded, wanted) && is(entry) {
 			found = append(found, entry)
 		}
 	}
 	return found, nil
+}
+
+// filter returns what selects the tenants in a list.
+func (f *forecast) filter(only TenantFilter) func(*tenantEntry) bool {
+	switch only {
+	case OnlyWaiting:
+		return func(e *tenantEntry) bool { return e.waiting > 0 }
+	case OnlyOverridden:
+		return func(e *tenantEntry) bool { return e.overridden > f.asked.UnixMicro() }
+	case OnlyOwn:
+		return func(e *tenantEntry) bool { return e.own }
+	case OnlyPaused:
+		paused := map[string]bool{}
+		for _, p := range f.pausesInForce() {
+			if p.Kind == "" && p.Endpoint == "" {
+				paused[p.Tenant] = true
+			}
+		}
+		return func(e *tenantEntry) bool { return paused[e.name] }
+	}
+	return func(*tenantEntry) bool { return true }
 }
 
 func (t *tenantList) sort(by TenantQuery, f *forecast) ([]*tenantEntry, error) {
@@ -290,7 +315,13 @@ func (s *tenantScan) note(hash, field, text string) error {
 			}
 			s.shared[text] = own
 		}
-		e.weight = cmp.Or(own.Weight, 1)
+		e.weight, e.own = cmp.Or(own.Weight, 1), true
+	case "overrides":
+		var all map[string]effective.Override
+		_ = json.Unmarshal([]byte(text), &all) // of damaged ones a fault tells
+		for _, o := range all {
+			e.overridden = max(e.overridden, cmp.Or(o.Until, math.MaxInt64))
+		}
 	}
 	return nil
 }

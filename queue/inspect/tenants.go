@@ -30,11 +30,23 @@ const (
 	ByWeight  TenantSort = "weight"  // the weight in shared limits
 )
 
+// TenantFilter selects tenants by their state.
+type TenantFilter string
+
+// The filters.
+const (
+	OnlyWaiting    TenantFilter = "waiting"    // with waiting jobs
+	OnlyPaused     TenantFilter = "paused"     // with a pause of their own
+	OnlyOverridden TenantFilter = "overridden" // with a limit that an operator changed
+	OnlyOwn        TenantFilter = "own"        // with limits, a weight or a send window of their own in the limits file
+)
+
 // TenantQuery selects and orders tenants of a queue.
 type TenantQuery struct {
-	Search    string     // part of the name, in any case; "": all
-	Sort      TenantSort // "" means ByWaiting
-	Ascending bool       // the least first; otherwise the most first
+	Search    string       // part of the name, in any case; "": all
+	Only      TenantFilter // "": all
+	Sort      TenantSort   // "" means ByWaiting
+	Ascending bool         // the least first; otherwise the most first
 
 	Offset int // of the first tenant
 	Limit  int // number of tenants, at most 200; 0 means 50
@@ -46,11 +58,15 @@ const (
 	maxSearch      = 3 * check.MaxTenant
 )
 
-func (q *TenantQuery) check() error {
+// Check sets the defaults of a query, and returns an error for the first field that cannot be
+// accepted.
+func (q *TenantQuery) Check() error {
 	q.Sort, q.Limit = cmp.Or(q.Sort, ByWaiting), cmp.Or(q.Limit, DefaultTenants)
 	switch {
 	case !slices.Contains([]TenantSort{ByWaiting, ByTenant, ByDrains, ByWeight}, q.Sort):
 		return validation.Field("sort", check.Quote(string(q.Sort))+" is not one of waiting, tenant, drains, weight")
+	case !slices.Contains([]TenantFilter{"", OnlyWaiting, OnlyPaused, OnlyOverridden, OnlyOwn}, q.Only):
+		return validation.Field("only", check.Quote(string(q.Only))+" is not one of waiting, paused, overridden, own")
 	case q.Offset < 0:
 		return validation.Field("offset", fmt.Sprintf("%d is negative", q.Offset))
 	case q.Limit < 0 || q.Limit > MaxTenants:
@@ -84,6 +100,24 @@ type TenantRow struct {
 
 	Pauses     []Pause // pauses that hold all its jobs: those of the whole queue, and its own
 	Overridden bool    // an operator changed a limit for it
+
+	// Own is what was published for this tenant alone: limits by name, "weight" and "send_window".
+	Own map[string]string
+}
+
+// Is reports whether a filter selects the tenant.
+func (t TenantRow) Is(only TenantFilter) bool {
+	switch only {
+	case OnlyWaiting:
+		return t.Waiting > 0
+	case OnlyPaused:
+		return slices.ContainsFunc(t.Pauses, func(p Pause) bool { return p.Tenant == t.Tenant })
+	case OnlyOverridden:
+		return t.Overridden
+	case OnlyOwn:
+		return len(t.Own) > 0
+	}
+	return true
 }
 
 // ListTenants returns the tenants that a queue knows: those with waiting or completed
@@ -91,7 +125,7 @@ type TenantRow struct {
 // pieces, in at most a fiftieth of the time, so the order of 100,000 tenants may be half
 // a minute old. The rows themselves are current. Errors: [validation.Error].
 func (in *Inspector) ListTenants(ctx context.Context, queue string, q TenantQuery) (TenantPage, error) {
-	if err := q.check(); err != nil {
+	if err := q.Check(); err != nil {
 		return TenantPage{}, err
 	}
 	if err := store.CheckQueue(ctx, in.redis, queue); err != nil {
@@ -178,7 +212,7 @@ func (f *forecast) tenantRows(ctx context.Context, client redis.UniversalClient,
 	}
 	rows := make([]TenantRow, len(names))
 	for i, name := range names {
-		row := TenantRow{Outlook: outlooks[name], Weight: f.limits.Weight(name)}
+		row := TenantRow{Outlook: outlooks[name], Weight: f.limits.Weight(name), Own: f.limits.Own(name)}
 		row.Done, _ = strconv.ParseInt(dones[i], 10, 64)
 		row.Pauses = slices.Concat(common, pauses[row.Tenant])
 		for limit := range f.limits.Overrides[name] {

@@ -74,7 +74,7 @@ export const follows: Record<Verb, string> = {
 	cancel: 'No call is made. Cancelled jobs are archived with your reason and can be retried on the Failures page.',
 	retry: 'Retried jobs wait behind other jobs, with a new count of attempts. All limits still apply.',
 	run: 'Sent at once, bypassing all limits and send windows. The permits are still charged, so other jobs wait longer.',
-	delete: 'Jobs and their payloads are permanently deleted.',
+	delete: 'Jobs and payloads are permanently deleted.',
 };
 export const did: Record<Verb, string> = { cancel: 'Cancelled', retry: 'Retried', run: 'Sent', delete: 'Deleted' };
 /** Changing more jobs than this, or deleting more than one, requires typing the verb. */

@@ -5,6 +5,7 @@ import { KeyDialog, session, signOut, useSession } from './session';
 import { theme, type Theme } from './theme';
 import { DialogHost } from './ui/dialog';
 import { Badge, Icon, type IconName } from './ui/icon';
+import { SearchButton } from './ui/search';
 import { AwayBanner, Boundary, EmptyState, ErrorState, Skeleton } from './ui/states';
 import { Toasts } from './ui/toast';
 import { ApiError } from './api';
@@ -86,7 +87,7 @@ export function App() {
 					{link('now', 'Now', '#/')}{link('tenants', 'Tenants', to('tenants'))}{link('workers', 'Workers', '#/workers')}{link('providers', 'Providers', '#/providers')}
 					{link('failures', 'Failures', to('failures'))}{link('limits', 'Limits', to('limits'))}{link('activity', 'Activity', '#/activity')}{link('lab', 'Lab', '#/lab')}
 				</ul></nav>
-				<div class="corner"><Fleet /><Connection /><ReadOnly /><ThemeSwitch /><Who /></div>
+				<div class="corner"><SearchButton /><Fleet /><Connection /><ReadOnly /><ThemeSwitch /><Who /></div>
 			</header>
 			<AwayBanner />
 			<main id="main">

@@ -8,13 +8,23 @@ export function num(n: number): string {
 	return Number.isInteger(n) || Math.abs(n) >= 1000 ? whole.format(n) : three.format(n);
 }
 
-/** A rate in the shortest period in which it is at least 1: 10/s, 30/min, 2/h. */
-export function rate(perSecond: number): string {
+const periods: Record<string, number> = { s: 1, min: 60, h: 3600, day: 86400 };
+
+/**
+ * A rate in the shortest period in which it is at least 1: 10/s, 30/min, 2/h. If the rule of a
+ * limit is given, the period is that of the rule.
+ */
+export function rate(perSecond: number, rule = ''): string {
+	const period = /\d\/(s|min|h|day)$/.exec(rule)?.[1];
+	if (period) return `${num(perSecond * periods[period]!)}/${period}`;
 	if (perSecond === 0 || perSecond >= 1) return num(perSecond) + '/s';
 	if (perSecond * 60 >= 1) return num(perSecond * 60) + '/min';
 	if (perSecond * 3600 >= 1) return num(perSecond * 3600) + '/h';
 	return num(perSecond * 86400) + '/day';
 }
+
+/** 0.4137 is 41 %; less than one is told as that. */
+export const percent = (part: number): string => (part > 0 && part < 0.01 ? '< 1\u00a0%' : `${num(Math.round(part * 100))}\u00a0%`);
 
 /** plural(1, 'job') is "1 job", plural(2, 'job') "2 jobs". */
 export function plural(n: number, one: string, many = one + 's'): string {

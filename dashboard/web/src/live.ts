@@ -13,6 +13,23 @@ export const redisError = signal<string | null>(null);
 /** When the last overview arrived from Redis, by the browser's clock. */
 export const heardAt = signal(0);
 
+/** How many jobs each queue had ever accepted, at the times of the last minute's overviews. */
+const accepted = new Map<string, [at: number, jobs: number][]>();
+
+/** Returns how many jobs per second a queue accepted over the last minute; null until that is known. */
+export function incoming(queue: string): number | null {
+	const seen = accepted.get(queue) ?? [], [first, last] = [seen[0], seen.at(-1)];
+	return !first || !last || last[0] - first[0] < 5000 ? null : ((last[1] - first[1]) * 1000) / (last[0] - first[0]);
+}
+
+function countAccepted(all: Overview[]): void {
+	for (const q of all) {
+		if (q.enqueued === undefined) continue;
+		const at = time(q.now), seen = (accepted.get(q.queue) ?? []).filter(([then, jobs]) => then > at - 60_000 && then < at && jobs <= q.enqueued!);
+		accepted.set(q.queue, [...seen, [at, q.enqueued]]);
+	}
+}
+
 export const queueNames = computed(() => (queues.value ?? []).map((q) => q.queue));
 
 // Times of the API are from the clock of Redis. The network can only delay them, so the largest
@@ -54,6 +71,7 @@ function heard(kind: string, text: string): void {
 		if (redis.ok) {
 			heardAt.value = Date.now();
 			hearClock(all[0]?.now);
+			countAccepted(all);
 			queues.value = all;
 		}
 	}

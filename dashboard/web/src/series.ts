@@ -16,13 +16,14 @@ export interface Series {
 	/** How many waiting jobs the limits admitted; null where no job waited. */
 	allowed: (number | null)[];
 	answers: Answers[];
+	waiting: number[];
 }
 
 const all = new Map<string, Series>();
 /** Increases with each message. */
 export const version = signal(0);
 
-const empty = (): Series => ({ x: [], sent: [], allowed: [], answers: [] });
+const empty = (): Series => ({ x: [], sent: [], allowed: [], answers: [], waiting: [] });
 
 function add(s: Series, h: History): void {
 	h.points.forEach((p, i) => {
@@ -32,7 +33,8 @@ function add(s: Series, h: History): void {
 		s.sent.push(p.sent);
 		s.allowed.push(p.allowed ?? null);
 		s.answers.push(p.answers);
-		if (s.x.length > kept) for (const list of [s.x, s.sent, s.allowed, s.answers]) list.shift();
+		s.waiting.push(p.waiting);
+		if (s.x.length > kept) for (const list of [s.x, s.sent, s.allowed, s.answers, s.waiting]) list.shift();
 	});
 	version.value++;
 }
@@ -59,6 +61,12 @@ export function useSeries(queue: string): Series {
 	}, [queue, live]);
 	version.value;
 	return all.get(queue) ?? empty();
+}
+
+/** Returns by how many jobs per second the backlog grew over the last minute; negative if it shrank. */
+export function growth(s: Series): number {
+	const from = Math.max(0, s.x.length - 61), seconds = (s.x.at(-1) ?? 0) - (s.x[from] ?? 0);
+	return seconds < 10 ? 0 : (s.waiting.at(-1)! - s.waiting[from]!) / seconds;
 }
 
 /** Returns the average per second over the last minute. */

@@ -9,8 +9,11 @@ export const session = signal<Session | null>(null);
 /** Whether this session may make changes. If not, their buttons are hidden. */
 export const mayChange = computed(() => session.value !== null && !session.value.read_only && session.value.scopes.includes('admin'));
 
+/** Whether this session sees whole queues, and not only single tenants. */
+export const seesAll = computed(() => session.value !== null && session.value.tenants === undefined);
+
 /** Whether this session may make changes that affect all tenants of a queue. */
-export const mayChangeAll = computed(() => mayChange.value && session.value?.tenants === undefined);
+export const mayChangeAll = computed(() => mayChange.value && seesAll.value);
 
 export async function readSession(): Promise<void> {
 	session.value = await get<Session>(['session']);

@@ -25,7 +25,11 @@ export interface Overview {
 }
 export interface TenantRow extends Outlook {
 	done: number; weight: number; limit: string; level: number; capacity: number; pauses?: Pause[] | null; overridden: boolean;
+	/** What the limits file sets for this tenant alone, by name. */
+	own?: Record<string, string>;
 }
+/** Who used a queue: successful calls per second, a number for each of times. */
+export interface Shares { from?: string; times: string[]; tenants: { tenant: string; share: number; sent_per_second: number; per_second: number[] }[]; others: number[] }
 export interface TenantPage { now: string; total: number; tenants: TenantRow[] }
 export interface LimitState {
 	name: string; per?: string[] | null; unit?: string; algorithm: string; rule: string; burst?: number; capacity?: number; concurrency?: number;

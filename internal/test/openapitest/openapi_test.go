@@ -203,6 +203,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	r.do(200, "POST", at+"/actions", `{"verb":"cancel","tenant":"acme","reason":"a try"}`)
 	r.do(200, "DELETE", at+"/jobs/"+id, `{"reason":"a try"}`)
 	r.do(200, "GET", "/audit?limit=5", "")
+	r.do(200, "GET", at+"/shares", "")
 	// A history without a point says nothing of what points are like; it is told when
 	// its first second is over.
 	for end := time.Now().Add(20 * time.Second); len(r.do(200, "GET", at+"/history", "")["points"].([]any)) == 0; time.Sleep(20 * time.Millisecond) {

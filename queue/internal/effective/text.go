@@ -162,18 +162,27 @@ func (e Limits) Texts() map[string]string {
 		}
 		all[name] = string(limit.Text.Algorithm) + " " + e.Of(i, "").String() + limit.details()
 	}
-	for escaped, own := range e.Tenants {
-		tenant := store.Unescape(escaped)
-		if own.Weight != 0 && own.Weight != 1 {
-			all[tenant+": weight"] = strconv.FormatFloat(own.Weight, 'g', -1, 64)
+	for escaped := range e.Tenants {
+		for name, text := range e.Own(escaped) {
+			all[store.Unescape(escaped)+": "+name] = text
 		}
-		if own.Window != "" {
-			all[tenant+": send_window"] = own.Window
-		}
-		for i, limit := range e.Queue.Limits {
-			if _, differs := own.Limits[limit.Name]; differs {
-				all[tenant+": "+limit.Name] = e.Of(i, escaped).String()
-			}
+	}
+	return all
+}
+
+// Own returns what was published for a tenant alone, as texts by name; overrides are left out.
+func (e Limits) Own(escaped string) map[string]string {
+	e.Overrides = nil
+	own, all := e.Tenants[escaped], map[string]string{}
+	if own.Weight != 0 && own.Weight != 1 {
+		all["weight"] = strconv.FormatFloat(own.Weight, 'g', -1, 64)
+	}
+	if own.Window != "" {
+		all["send_window"] = own.Window
+	}
+	for i, limit := range e.Queue.Limits {
+		if _, differs := own.Limits[limit.Name]; differs {
+			all[limit.Name] = e.Of(i, escaped).String()
 		}
 	}
 	return all

@@ -44,9 +44,16 @@ const badges: Record<string, [text: string, tone: Tone, icon?: IconName]> = {
 /** Whether a worker holds the job until its slot. */
 const held = (j: Job) => (j.state === 'active' || j.state === 'pending') && j.until != null && time(j.until) > time(j.now);
 
-function View({ j }: { j: Job }) {
+function badge(j: Job): [text: string, tone: Tone, icon?: IconName] {
 	const state = j.outcome ?? j.state;
-	const [text, tone, icon] = held(j) ? ['About to be sent', 'busy'] as const : badges[state] ?? [sentenceCase(state), 'quiet', 'wait'];
+	if (held(j)) return ['About to be sent', 'busy'];
+	if (state === 'retry' && j.until) return [`Retry at ${clock(time(j.until), time(j.now))}`, 'warn', 'wait'];
+	if (state === 'archived' && j.attempt >= j.max_attempts) return ['Failed; no attempts left', 'bad'];
+	return badges[state] ?? [sentenceCase(state), 'quiet', 'wait'];
+}
+
+function View({ j }: { j: Job }) {
+	const [text, tone, icon] = badge(j);
 	return (
 		<div class="stack">
 			<section class="card" aria-label="State">
@@ -115,7 +122,7 @@ const events: Record<string, [text: string, icon: IconName, tone: Tone]> = {
 
 const answers: Record<string, [text: string, icon: IconName, tone: Tone]> = {
 	ok: ['Accepted', 'ok', 'good'],
-	throttled: ['Throttled', 'pause', 'warn'],
+	throttled: ['Rate-limited (429)', 'pause', 'warn'],
 	retryable: ['Failed, can be retried', 'warn', 'warn'],
 	postponed: ['Postponed', 'wait', 'warn'],
 	permanent: ['Failed permanently', 'bad', 'bad'],

@@ -1,4 +1,4 @@
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { ApiError, send } from '../api';
 import { num, plural, span, time } from '../format';
 import { useResource } from '../hooks';
@@ -6,6 +6,7 @@ import { serverNow } from '../live';
 import { mayChange, session } from '../session';
 import type { Algorithm, Take, Unshaped } from '../types';
 import { Problem } from '../ui/dialog';
+import { Chart } from '../ui/chart';
 import { Badge } from '../ui/icon';
 import { Loaded } from '../ui/states';
 import { Stat, Stats } from '../ui/table';
@@ -96,10 +97,28 @@ function LetThrough({ of }: { of: Take[] }) {
 	);
 }
 
+/** The calls of each second since the page was opened. */
+function useCalls(now: Unshaped | null) {
+	const seen = useRef<{ last: Unshaped | null; at: number; x: number[]; sent: number[]; rejected: number[] }>({ last: null, at: 0, x: [], sent: [], rejected: [] }), s = seen.current;
+	if (now && now !== s.last) {
+		const at = serverNow() / 1000, passed = at - s.at;
+		if (s.last) {
+			s.x.push(at);
+			s.sent.push(Math.max(now.sent - s.last.sent, 0) / passed);
+			s.rejected.push(Math.max(now.rejected - s.last.rejected, 0) / passed);
+			if (s.x.length > 600) for (const list of [s.x, s.sent, s.rejected]) list.shift();
+		}
+		s.last = now;
+		s.at = at;
+	}
+	return s;
+}
+
 /** Shows what happens when the calls of a tenant are not shaped. */
 function UnshapedSwitch() {
 	const state = useResource<Unshaped>(['lab', 'unshaped'], undefined, 1);
 	const [error, setError] = useState<unknown>(null);
+	const s = useCalls(state.data);
 	if (state.error instanceof ApiError && state.error.status === 404) return null;
 	return (
 		<section class="card unshaped" aria-labelledby="unshaped">
@@ -119,6 +138,8 @@ function UnshapedSwitch() {
 						<Stat label="Accepted by the provider">{num(u.sent)}</Stat>
 						<Stat label="Refused by the provider" tone={u.rejected > 0 ? 'bad' : undefined} note={u.rejected > 0 ? `${num(Math.round((u.rejected / (u.sent + u.rejected)) * 100))} % of its calls` : null}>{num(u.rejected)}</Stat>
 					</Stats>
+					<Chart x={s.x} height={96} summary="Calls of the tenant since this page was opened, accepted and refused by the provider, each second."
+						series={[{ label: 'Accepted', colour: '--accent', values: s.sent }, { label: 'Refused', colour: '--bad', values: s.rejected }]} />
 				</>
 			)}</Loaded>
 		</section>

@@ -5,13 +5,13 @@ import { num, relative, algorithmName, time } from '../format';
 import { useResource } from '../hooks';
 import { tick } from '../live';
 import { mayChange } from '../session';
-import type { Limits, LimitState, Override, Reload } from '../types';
+import type { Limits, LimitState, Override, Reload, TenantPage, TenantRow } from '../types';
 import { At, Card } from '../ui/card';
 import { Icon } from '../ui/icon';
 import { Menu } from '../ui/menu';
 import { Name, TenantLink } from '../ui/name';
 import { EmptyState, Loaded } from '../ui/states';
-import { Table, type Column } from '../ui/table';
+import { Paging, Table, type Column } from '../ui/table';
 
 /** Describes what a limit admits. */
 export function admits(l: { rule?: string | undefined; burst?: number | undefined; capacity?: number | undefined; concurrency?: number | undefined }): string {
@@ -31,6 +31,7 @@ export function LimitsPage({ queue }: { queue: string }) {
 			<Loaded of={limits}>{(l) => (
 				<>
 					<InForce l={l} />
+					<Own queue={queue} />
 					<Overrides queue={queue} l={l} />
 				</>
 			)}</Loaded>
@@ -71,6 +72,28 @@ function InForce({ l }: { l: Limits }) {
 					{windows.map(([kind, text]) => <div key={kind}><dt>Send window{kind !== '*' && <> of <bdi>{kind}</bdi></>}</dt><dd>{text}</dd></div>)}
 				</dl>
 			)}
+		</Card>
+	);
+}
+
+/** What the limits file sets for single tenants. */
+function Own({ queue }: { queue: string }) {
+	const [offset, setOffset] = useState(0);
+	const page = useResource<TenantPage>(['queues', queue, 'tenants'], { only: 'own', sort: 'tenant', order: 'asc', offset, limit: 20 }, 10);
+	return (
+		<Card title="In the limits file for single tenants">
+			<Loaded of={page}>{({ tenants, total }) => (total === 0
+				? <p class="hint">None: the limits above are those of all tenants.</p>
+				: (
+					<>
+						<Table<TenantRow> caption="Limits of single tenants" rows={tenants} id={(t) => t.tenant} busy={page.loading} columns={[
+							{ label: 'Tenant', cell: (t) => <TenantLink queue={queue} tenant={t.tenant} /> },
+							{ label: 'Differs in', cell: (t) => Object.entries(t.own ?? {}).map(([name, text], i) => <span key={name}>{i > 0 && '; '}<bdi>{name}</bdi>: <b>{text}</b></span>) },
+						]} />
+						<Paging offset={offset} limit={20} total={total} go={setOffset} />
+					</>
+				))}
+			</Loaded>
 		</Card>
 	);
 }

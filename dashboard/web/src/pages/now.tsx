@@ -1,13 +1,14 @@
 import { clock, num, plural, rate, time } from '../format';
-import { queues } from '../live';
+import { useResource } from '../hooks';
+import { incoming, queues } from '../live';
 import { href } from '../router';
-import { recent, shareOf, useSeries } from '../series';
+import { growth, recent, shareOf, useSeries } from '../series';
 import { mayChangeAll } from '../session';
-import type { Fault, Overview } from '../types';
+import type { AuditEntry, Fault, Overview } from '../types';
 import { askPause, askResume } from '../actions';
 import { Chart } from '../ui/chart';
 import { Badge, Icon } from '../ui/icon';
-import { Name } from '../ui/name';
+import { Name, shortened } from '../ui/name';
 import { Sentence, ofAll, pausedBy, pausedWhat } from '../ui/sentence';
 import { EmptyState, ErrorState, Skeleton } from '../ui/states';
 import { Stat, Stats } from '../ui/table';
@@ -37,9 +38,13 @@ function state(q: Overview) {
 	return <Badge tone="quiet">Idle</Badge>;
 }
 
+/** Whether the slowest tenant is paused while the most of the jobs wait for other reasons. */
+const pausedAside = (q: Overview): boolean => q.top?.pause !== undefined && !q.pauses?.some(ofAll) && q.top.waiting * 2 < q.waiting;
+
 /** What holds the queue, if anything. */
 function Hero({ q }: { q: Overview }) {
 	const whole = q.pauses?.find(ofAll);
+	if (pausedAside(q)) return <p class="sentence"><b>{plural(q.waiting, 'job')}</b> waiting in {q.queue}; their limits let <b class="nowrap">{rate(q.allowed_per_second)}</b> go</p>;
 	if (q.top && q.waiting > 0) return <Sentence of={q.top} link />;
 	if (whole) return <p class="sentence"><b>{q.queue}</b> is paused {pausedBy(whole, q.now)}</p>;
 	if (q.waiting > 0) return <p class="sentence"><b>{plural(q.waiting, 'job')}</b> waiting in {q.queue}; what holds them is not known yet</p>;
@@ -58,11 +63,27 @@ function Faults({ of }: { of: Fault[] }) {
 	);
 }
 
+/** Whether the backlog grows, in words. */
+function trendOf(q: Overview, perSecond: number): string | false {
+	if (q.waiting === 0) return false;
+	return perSecond === 0 ? 'steady' : `${perSecond > 0 ? 'grows' : 'shrinks'} by ${rate(Math.abs(perSecond))}`;
+}
+
+/** What operators and publishers changed in the last ten minutes, for the chart. */
+function useMarks(queue: string, now: string) {
+	const { data } = useResource<{ entries: AuditEntry[] | null }>(['audit'], { queue, limit: 20 });
+	return (data?.entries ?? []).map((e) => ({ at: time(e.at) / 1000, text: `${marked[e.action] ?? e.action} by ${shortened(e.actor)}` }))
+		.filter((m) => m.at > time(now) / 1000 - 600).slice(0, 5);
+}
+const marked: Record<string, string> = { pause: 'paused', resume: 'resumed', override: 'limit changed', clear: 'override cleared', publish: 'limits published', cancel: 'jobs cancelled', retry: 'jobs retried', run: 'jobs run', delete: 'jobs deleted' };
+
 function QueueCard({ q }: { q: Overview }) {
-	const s = useSeries(q.queue);
+	const s = useSeries(q.queue), marks = useMarks(q.queue, q.now);
 	const sent = recent(s.sent), rejected = recent(s.answers.map((a) => a.throttled ?? 0)), share = shareOf(s);
 	const part = share ? `${num(Math.round(share.part * 100))}\u00a0% of the ${rate(Math.round(share.allowed * 10) / 10)} allowed${share.always ? '' : ' while jobs waited'}` : q.waiting > 0 ? 'allowed rate unknown' : 'no jobs waiting';
 	const pauses = q.pauses ?? [], others = q.tenants - 1;
+	const arriving = incoming(q.queue), trend = Math.round(growth(s) * 10) / 10;
+	const told = pausedAside(q) ? undefined : q.top?.pause; // by the sentence
 	const whole = q.active !== undefined, later = (q.scheduled ?? 0) + (q.retry ?? 0), id = `q-${q.queue}`;
 	return (
 		<section class="card queue" aria-labelledby={id}>
@@ -76,24 +97,25 @@ function QueueCard({ q }: { q: Overview }) {
 			<Faults of={q.faults ?? []} />
 			{q.unserved?.map((why) => <p key={why} class="notice bad"><Icon name="warn" />Jobs cannot go: {why}</p>)}
 			<Hero q={q} />
-			{others > 0 && q.waiting > 0 && (
+			{others > 0 && q.waiting > 0 && !pausedAside(q) && (
 				<p class="also">Slowest of <a href={href('queues', q.queue, 'tenants')}>{num(q.tenants)} waiting tenants</a>.</p>
 			)}
-			{pauses.filter((p) => !ofAll(p)).slice(0, 3).map((p, i) => (
+			{pauses.filter((p) => !ofAll(p) && !(told && p.tenant === told.tenant && p.kind === told.kind && p.endpoint === told.endpoint)).slice(0, 3).map((p, i) => (
 				<p key={i} class="notice"><Badge tone="warn" icon="pause">{p.tried ? 'Held' : 'Paused'}</Badge> {pausedWhat(p, q.queue)}, {pausedBy(p, q.now)}</p>
 			))}
 			<Stats>
-				{whole && <Stat label="Sent" note={`in the last minute, ${part}`}>{rate(Math.round(sent * 10) / 10)}</Stat>}
-				<Stat label="Waiting" note={later > 0 ? `and ${num(later)} for later` : null}>{num(q.waiting)}</Stat>
+				{whole && <Stat label="In" note="accepted in the last minute">{arriving === null ? '–' : rate(Math.round(arriving * 10) / 10)}</Stat>}
+				{whole && <Stat label="Out" note={`sent in the last minute, ${part}`}>{rate(Math.round(sent * 10) / 10)}</Stat>}
+				<Stat label="Waiting" note={[trendOf(q, trend), later > 0 && `and ${num(later)} for later`].filter(Boolean).join(', ') || null}>{num(q.waiting)}</Stat>
 				{!whole && <Stat label="Allowed">{q.waiting ? rate(q.allowed_per_second) : '–'}</Stat>}
 				{whole && <Stat label="In flight" note={q.pending ? `and ${num(q.pending)} released` : null}>{num(q.active!)}</Stat>}
-				<Stat label="Drains at" note={q.waiting > 0 && q.confidence !== 'none' ? (q.confidence === 'rough' ? 'roughly' : 'steady') : null}>
+				<Stat label="Clears at" note={q.waiting > 0 && q.drains_at ? `${q.confidence === 'rough' ? 'roughly, ' : ''}if nothing new arrives` : null}>
 					{q.waiting === 0 ? 'empty' : q.drains_at ? clock(time(q.drains_at), time(q.now)) : q.unserved ? 'no worker' : 'unknown'}
 				</Stat>
-				{whole && <Stat label="Throttled by provider" tone={rejected > 0 ? 'bad' : undefined} note="in the last minute">{rate(Math.round(rejected * 100) / 100)}</Stat>}
+				{whole && <Stat label="Rate-limited (429)" tone={rejected > 0 ? 'bad' : undefined} note="in the last minute">{rate(Math.round(rejected * 100) / 100)}</Stat>}
 				{whole && <Stat label="Archived">{q.archived ? <a href={href('queues', q.queue, 'failures')}>{num(q.archived)}</a> : '0'}</Stat>}
 			</Stats>
-			{whole && <Chart x={s.x} height={128} summary={`Calls sent to the provider in the last ten minutes: ${rate(sent)} in the last minute, ${part}.`}
+			{whole && <Chart x={s.x} height={128} marks={marks} summary={`Calls sent to the provider in the last ten minutes: ${rate(sent)} in the last minute, ${part}.`}
 				series={[
 					{ label: 'Allowed', colour: '--line-strong', values: s.allowed.map((a, i) => a && Math.max(a, s.sent[i]!)), broad: true },
 					{ label: 'Sent', colour: '--accent', values: s.sent, filled: true },

@@ -19,7 +19,7 @@ export function ProvidersPage() {
 		<div class="stack">
 			{all === null ? <div class="card"><Skeleton lines={6} /></div> : <div class="cards">{all.filter((q) => q.active !== undefined).map((q) => <Answers key={q.queue} q={q} />)}</div>}
 			<Loaded of={providers}>{({ providers: list }) => list.length === 0
-				? <div class="card"><EmptyState title="No providers yet" icon="idle">Workers report breakers and quotas with their heartbeats.</EmptyState></div>
+				? <div class="card"><EmptyState title="No providers yet" icon="idle">Workers report circuit breakers and quotas with their heartbeats.</EmptyState></div>
 				: <div class="grid">{list.map((p) => <Card key={p.kind} of={p} />)}</div>}
 			</Loaded>
 		</div>
@@ -28,12 +28,12 @@ export function ProvidersPage() {
 
 const shown: { answers: Answer[]; label: string; colour: string; dashed?: boolean }[] = [
 	{ answers: ['ok'], label: 'Accepted', colour: '--accent' },
-	{ answers: ['throttled', 'postponed'], label: 'Throttled', colour: '--warn', dashed: true },
+	{ answers: ['throttled', 'postponed'], label: 'Rate-limited (429)', colour: '--warn', dashed: true },
 	{ answers: ['permanent', 'retryable', 'unknown'], label: 'Failed', colour: '--bad' },
 ];
 
 /** Each answer after its number of calls. */
-const words: Record<Answer, string> = { ok: 'accepted', throttled: 'throttled', postponed: 'postponed', retryable: 'failed temporarily', permanent: 'failed permanently', unknown: 'with unknown outcome' };
+const words: Record<Answer, string> = { ok: 'accepted', throttled: 'rate-limited (429)', postponed: 'postponed', retryable: 'failed temporarily', permanent: 'failed permanently', unknown: 'with unknown outcome' };
 
 function Answers({ q }: { q: Overview }) {
 	const s = useSeries(q.queue), id = `p-${q.queue}`;
@@ -76,8 +76,8 @@ function Card({ of: p }: { of: Provider }) {
 	return (
 		<section class="card provider" aria-label={`Provider of ${p.kind}`}>
 			<header><h2>{sentenceCase(p.kind)}</h2><small>{plural(p.workers, 'worker')}</small></header>
-			<h3>Breaker</h3>
-			<p>{!b ? 'This kind has none.' : b.opened > 0 ? `Opened ${plural(b.opened, 'time')} after failed calls` : 'Never opened'}</p>
+			<h3>Circuit breaker</h3>
+			<p>{!b ? 'No circuit breaker' : b.opened > 0 ? `Opened ${plural(b.opened, 'time')} after failed calls` : 'Never opened'}</p>
 			<h3>Quotas, from response headers</h3>
 			{quotas.length === 0 ? <p>None reported.</p> : quotas.map((quota) => (
 				<p class="quota" key={quota.account + '\n' + quota.name}>

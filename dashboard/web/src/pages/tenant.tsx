@@ -1,20 +1,20 @@
 import { useState } from 'preact/hooks';
 import { askAction, askPause, askResume } from '../actions';
 import { askChange, askClear } from '../change';
-import { algorithmName, clock, num, precise, rate, relative, sentenceCase, span, time } from '../format';
+import { algorithmName, clock, num, precise, relative, sentenceCase, span, time } from '../format';
 import { useResource } from '../hooks';
 import { serverNow } from '../live';
 import { href } from '../router';
 import { mayChange } from '../session';
 import type { Event, JobPage, JobRow, LimitState, Tenant } from '../types';
 import { Card } from '../ui/card';
-import { Badge, type Tone } from '../ui/icon';
+import { Badge, Icon, type Tone } from '../ui/icon';
 import { Meter } from '../ui/meter';
 import { JobLink } from '../ui/name';
 import { Sentence } from '../ui/sentence';
 import { EmptyState, Loaded } from '../ui/states';
 import { Stat, Stats, Table } from '../ui/table';
-import { isPaused, Marks } from './tenants';
+import { isPaused, Marks, rateOf } from './tenants';
 
 /** One tenant in one queue: what holds it, its next slots and its recent outcomes. */
 export function TenantPage({ queue, tenant }: { queue: string; tenant: string }) {
@@ -24,6 +24,7 @@ export function TenantPage({ queue, tenant }: { queue: string; tenant: string })
 			<p class="crumb"><a href={href('queues', queue, 'tenants')}>Tenants of <bdi>{queue}</bdi></a></p>
 			<Loaded of={detail} lines={10}>{(t) => (
 				<div class="stack">
+					{unknown(t) && <p class="notice warn"><Icon name="warn" />No job of <bdi>{tenant}</bdi> is known in {queue}. Check the name: what follows would apply to a new tenant.</p>}
 					<Hero of={t} />
 					<InSeries of={t} />
 					<Slots of={t} />
@@ -34,6 +35,8 @@ export function TenantPage({ queue, tenant }: { queue: string; tenant: string })
 	);
 }
 
+const unknown = (t: Tenant): boolean => t.waiting === 0 && t.done === 0 && !t.recent?.length && !t.overridden && !isPaused(t);
+
 function Hero({ of: t }: { of: Tenant }) {
 	const { queue, tenant } = t;
 	return (
@@ -41,9 +44,9 @@ function Hero({ of: t }: { of: Tenant }) {
 			<Sentence of={t} opens={t.window_opens} />
 			<Stats>
 				<Stat label="Waiting">{num(t.waiting)}</Stat>
-				<Stat label="Rate">{t.rate_per_second ? rate(t.rate_per_second) : '–'}</Stat>
-				<Stat label="Drains at" note={t.waiting && t.confidence !== 'none' ? t.confidence : null}>{t.waiting === 0 ? 'empty' : t.drains_at ? clock(time(t.drains_at), time(t.now)) : 'unknown'}</Stat>
-				<Stat label="Done in total">{num(t.done)}</Stat>
+				<Stat label="Rate">{rateOf(t)}</Stat>
+				<Stat label="Clears at" note={t.waiting && t.confidence !== 'none' ? t.confidence : null}>{t.waiting === 0 ? 'empty' : t.drains_at ? clock(time(t.drains_at), time(t.now)) : 'unknown'}</Stat>
+				<Stat label="Completed (total)">{num(t.done)}</Stat>
 				<Stat label="Weight">{num(t.weight)}</Stat>
 			</Stats>
 			{mayChange.value && (
@@ -63,7 +66,7 @@ function Hero({ of: t }: { of: Tenant }) {
 function InSeries({ of: t }: { of: Tenant }) {
 	const limits = t.limits ?? [];
 	return (
-		<Card title={<>Limits in series <small>A job goes when all of them admit it.</small></>}>
+		<Card title={<>Limits that apply <small>A job goes when all of them admit it.</small></>}>
 			{limits.length === 0 ? <p class="hint">No limits apply.</p> : <ol class="series">{limits.map((l) => <Limit key={l.name} of={l} t={t} />)}</ol>}
 		</Card>
 	);
@@ -73,7 +76,7 @@ function Limit({ of: l, t }: { of: LimitState; t: Tenant }) {
 	const now = time(t.now), paused = time(l.paused_until) > now;
 	return (
 		<li class={l.binding ? 'binding' : ''}>
-			<h3><bdi>{l.name}</bdi>{l.binding && <Badge tone="busy">Binding</Badge>}{paused && <Badge tone="warn" icon="pause">Paused</Badge>}</h3>
+			<h3><bdi>{l.name}</bdi>{l.binding && <Badge tone="busy">Limiting now</Badge>}{paused && <Badge tone="warn" icon="pause">Paused</Badge>}</h3>
 			<p class="rule">{l.rule}</p>
 			<Meter level={l.level} full={l.full} label={`Permits of limit ${l.name}`} />
 			<p><small>{sentenceCase(algorithmName(l.algorithm))}, <bdi>{l.scope}</bdi>{l.unit && <>, in <bdi>{l.unit}</bdi></>}</small></p>

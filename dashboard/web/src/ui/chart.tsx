@@ -15,18 +15,32 @@ export interface Series {
 	filled?: boolean;
 }
 
+/** Something that happened, marked where it did. */
+export interface Mark { at: number; text: string }
+
+/** Returns what is drawn: the values, or, stacked, their sums from the last series up. */
+function drawnOf(series: Series[], stacked: boolean): (number | null)[][] {
+	if (!stacked) return series.map((s) => s.values);
+	const sums = series.map((s) => s.values.map((v) => v ?? 0));
+	for (let n = sums.length - 2; n >= 0; n--) sums[n] = sums[n]!.map((v, i) => v + sums[n + 1]![i]!);
+	return sums;
+}
+
 /**
  * Lines over the last ten minutes. Screen readers cannot read a canvas: they read the summary
  * instead, and a button opens a table of values.
  */
-export function Chart({ x, series, summary, height = 132, unit = '/s' }: {
+export function Chart({ x, series, summary, height = 132, unit = '/s', stacked = false, marks = [] }: {
 	/** Seconds since the epoch. */
 	x: number[]; series: Series[]; summary: string; height?: number; unit?: string;
+	/** One above the other, the first at the top. */
+	stacked?: boolean;
+	marks?: Mark[];
 }) {
 	const place = useRef<HTMLDivElement>(null), plot = useRef<uPlot | null>(null);
-	const data = [x, ...series.map((s) => s.values)] as uPlot.AlignedData;
-	const latest = useRef(data);
-	latest.current = data;
+	const data = [x, ...drawnOf(series, stacked)] as uPlot.AlignedData;
+	const latest = useRef({ data, series, marks });
+	latest.current = { data, series, marks };
 	const drawn = colours.value;
 	const shape = series.map((s) => s.label).join('|');
 	useEffect(() => {
@@ -51,10 +65,30 @@ export function Chart({ x, series, summary, height = 132, unit = '/s' }: {
 			],
 			series: [{}, ...series.map((s): uPlot.Series => ({
 				label: s.label, stroke: colour(s.colour), width: s.broad ? 5 : s.dashed ? 1.5 : 2, points: { show: false },
-				...(s.dashed ? { dash: [5, 4] } : {}), ...(s.filled ? { fill: colour(s.colour + '-fill') } : {}),
+				...(s.dashed ? { dash: [5, 4] } : {}), ...(stacked ? { fill: colour(s.colour) } : s.filled ? { fill: colour(s.colour + '-fill') } : {}),
 			}))],
-			hooks: { setCursor: [(u) => { const i = u.cursor.idx; el.dataset['at'] = i == null ? '' : `${precise(u.data[0][i]! * 1000).slice(0, 8)}  ${series.map((s, n) => `${s.label} ${num(u.data[n + 1]![i] ?? 0)}${unit}`).join('  ')}`; }] },
-		}, latest.current, el);
+			hooks: {
+				setCursor: [(u) => {
+					const i = u.cursor.idx, { series, marks } = latest.current, t = i == null ? 0 : u.data[0][i]!;
+					const near = marks.filter((m) => Math.abs(m.at - t) < 8).map((m) => m.text);
+					el.dataset['at'] = i == null ? '' : [precise(t * 1000).slice(0, 8), ...series.filter((s) => !stacked || s.values[i]).map((s) => `${s.label} ${num(s.values[i] ?? 0)}${unit}`), ...near].join('  ');
+				}],
+				draw: [(u) => {
+					u.ctx.save();
+					u.ctx.strokeStyle = colour('--text');
+					u.ctx.setLineDash([2, 3]);
+					for (const { at } of latest.current.marks) {
+						const left = u.valToPos(at, 'x', true);
+						if (left < u.bbox.left) continue;
+						u.ctx.beginPath();
+						u.ctx.moveTo(left, u.bbox.top);
+						u.ctx.lineTo(left, u.bbox.top + u.bbox.height);
+						u.ctx.stroke();
+					}
+					u.ctx.restore();
+				}],
+			},
+		}, latest.current.data, el);
 		plot.current = u;
 		u.root.setAttribute('aria-hidden', 'true');
 		const resize = new ResizeObserver(() => el.clientWidth > 0 && u.setSize({ width: el.clientWidth, height }));
@@ -64,13 +98,16 @@ export function Chart({ x, series, summary, height = 132, unit = '/s' }: {
 			u.destroy();
 			plot.current = null;
 		};
-	}, [drawn, shape, height]);
+	}, [drawn, shape, height, stacked]);
 	useEffect(() => plot.current?.setData(data)); // the arrays grow in place
 	return (
 		<figure class="chart">
 			<div class="plot" ref={place} style={{ '--height': height + 'px' }} role="img" aria-label={summary} />
 			<figcaption>
-				<ul class="legend">{series.map((s) => <li key={s.label} class={s.broad ? 'broad' : s.dashed ? 'dashed' : ''} data-colour={s.colour}>{s.label}</li>)}</ul>
+				<ul class="legend">
+					{series.map((s) => <li key={s.label} class={s.broad || stacked ? 'broad' : s.dashed ? 'dashed' : ''} style={{ '--line-colour': `var(${s.colour})` }}><bdi>{s.label}</bdi></li>)}
+					{marks.map((m) => <li key={m.at + m.text} class="mark">{precise(m.at * 1000).slice(0, 5)} <bdi>{m.text}</bdi></li>)}
+				</ul>
 				<ChartTable x={x} series={series} unit={unit} />
 			</figcaption>
 		</figure>

@@ -89,7 +89,7 @@ export function ConfirmDialog({ title, consequence, verb, danger, typed, fields,
 			)}
 			{error != null && <Problem error={error} />}
 			<div class="buttons">
-				<button type="button" onClick={closeDialog}>Keep as it is</button>
+				<button type="button" onClick={closeDialog}>Go back</button>
 				<button type="submit" class={danger ? 'danger' : 'primary'} disabled={!ok}>{busy ? 'Working…' : verb}</button>
 			</div>
 		</form>

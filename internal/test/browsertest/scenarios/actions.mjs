@@ -68,7 +68,7 @@ scenario('preview and change a limit, and clear it', { allow: [/status of 400/] 
   await page.locator('.changes li', { hasText: 'launch day' }).first().waitFor();
   await menu(page, names.waiting, 'Clear…');
   await at.confirm(page, 'Clear the override');
-  await row(page, names.waiting).waitFor({ state: 'detached' });
+  await row(page, names.waiting).filter({ hasText: 'launch day' }).waitFor({ state: 'detached' });
   assert.equal((await ask('limit', { tenant: names.waiting, limit: 'tenant' })).From, 'tenant');
 });
 

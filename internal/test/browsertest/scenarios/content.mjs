@@ -28,15 +28,15 @@ const series = async (page) => Promise.all((await page.locator('.series > li').a
 scenario('a tenant held by a limit', async (page) => {
   await at.visit(page, at.tenant(queue, 'acme'));
   assert.match(await sentence(page), /^acme’s webhook is held by limit “?tenant”? \(2\/h\), next slot in (30|29|28|27) min, 29 waiting, done at about \d\d:\d\d$/);
-  const { 'Drains at': end, ...said } = await stats(card(page, 'Summary'));
-  assert.deepEqual(said, { 'Waiting': '29', 'Rate': '2/h', 'Done in total': '1', 'Weight': '3' });
+  const { 'Clears at': end, ...said } = await stats(card(page, 'Summary'));
+  assert.deepEqual(said, { 'Waiting': '29', 'Rate': '2/h', 'Completed (total)': '1', 'Weight': '3' });
   assert.match(end, /^\d\d:\d\d rough$/);
   const all = await series(page);
   const next = all[1].said.pop();
   assert.match(next, /^admits the next in (30|29|28|27) min$/);
   assert.deepEqual(all, [
     { name: 'account', marks: [], rule: '300/s', left: '1 of 1', said: ['Leaky bucket, the whole queue', 'admits the next now'] },
-    { name: 'tenant', marks: ['Binding'], rule: '2/h', left: '0 of 1', said: ['Token bucket, tenant acme'] },
+    { name: 'tenant', marks: ['Limiting now'], rule: '2/h', left: '0 of 1', said: ['Token bucket, tenant acme'] },
     { name: 'daily', marks: [], rule: '10000/day', left: '9,999 of 10,000', said: ['Sliding window log, tenant acme', 'admits the next now'] },
     { name: 'in-flight', marks: [], rule: '10 at a time', left: '10 of 10', said: ['Concurrency, tenant acme', 'admits the next now'] },
   ]);
@@ -73,7 +73,7 @@ scenario('a tenant held back by its provider, with an overridden limit', async (
 scenario('providers', async (page) => {
   await at.visit(page, at.providers());
   const answers = titled(page, queue).filter({ has: page.locator('.also') });
-  await answers.getByText('Calls so far: 1 accepted, 1 failed permanently, 2 failed temporarily, 1 throttled.', { exact: true }).waitFor();
+  await answers.getByText('Calls so far: 1 accepted, 1 failed permanently, 2 failed temporarily, 1 rate-limited (429).', { exact: true }).waitFor();
   assert.deepEqual(await texts(answers.locator('header .badge')), ['2 pauses']);
   const of = (tenant, answer) => new RegExp(`^Held endpoint ${receiver} of ${tenant}, until \\d\\d:\\d\\d: ${receiver} answered ${answer}$`);
   const notices = await texts(answers.locator('.notice'));

@@ -77,7 +77,7 @@ scenario('a dialog keeps the focus, and restores it', async (page) => {
   // Text typed into a dialog that was closed is not in the next one.
   await page.keyboard.press('Enter');
   await dialog.getByLabel('Reason').fill('half a reason');
-  await dialog.getByRole('button', { name: 'Keep as it is' }).click();
+  await dialog.getByRole('button', { name: 'Go back' }).click();
   await dialog.waitFor({ state: 'hidden' });
   await open.press('Enter');
   assert.equal(await dialog.getByLabel('Reason').inputValue(), '');
@@ -91,7 +91,7 @@ scenario('a dialog keeps the focus, and restores it', async (page) => {
       observer.disconnect();
       button('Retry…').click();
     }).observe(dialog, { attributeFilter: ['open'] });
-    button('Keep as it is').click();
+    button('Go back').click();
   }));
   assert.equal(await dialog.getByLabel('Reason').inputValue({ timeout: 2000 }), '');
 

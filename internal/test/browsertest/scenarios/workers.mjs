@@ -21,7 +21,7 @@ scenario('a worker, and a queue without one', async (page) => {
   await at.visit(page, at.queuePage('sms'));
   const card = page.getByRole('region', { name: 'sms', exact: true });
   await card.getByText('no worker serves queue sms').first().waitFor();
-  assert.doesNotMatch(await card.innerText(), /Drains at\s*\d|done at/i, 'an end is promised');
+  assert.doesNotMatch(await card.innerText(), /Clears at\s*\d|done at/i, 'an end is promised');
   await card.getByText('Not served', { exact: true }).waitFor();
 
   await ask('serve');

@@ -1,0 +1,32 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/store"
+)
+
+// Completed returns how many calls of each tenant ever succeeded in a queue, and when that was
+// read, by the clock of Redis. It reads all tenants, 1,000 with each command.
+func Completed(ctx context.Context, client redis.UniversalClient, queue string) (at time.Time, calls map[string]int64, err error) {
+	fail := func(err error) (time.Time, map[string]int64, error) {
+		return time.Time{}, nil, fmt.Errorf("completed calls of queue %q: %w", queue, err)
+	}
+	if at, err = client.Time(ctx).Result(); err != nil {
+		return fail(err)
+	}
+	counts, err := store.ScanHash(ctx, client, store.Key(queue, "done"))
+	if err != nil {
+		return fail(err)
+	}
+	calls = make(map[string]int64, len(counts))
+	for tenant, text := range counts {
+		calls[store.Unescape(tenant)], _ = strconv.ParseInt(text, 10, 64)
+	}
+	return at, calls, nil
+}
