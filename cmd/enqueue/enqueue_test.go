@@ -193,7 +193,7 @@ func TestBulk(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []string{
-		`"line":5,"reason":"cost: 0: a call costs at least 1"`, `did you mean \"deadline\"?`, "tenant: duplicate field", "tenant: must be a text, not number",
+		`"line":5,"reason":"cost: 0: a call costs at least 1"`, `did you mean \"deadline\"?`, "tenant: duplicate field", "tenant: must be a text, not a JSON number",
 		"must be one object a line", "not UTF-8", "at: the year 1 is before 2000", "more than one object", "longer than",
 	} {
 		if line := strings.Split(string(rejected), "\n")[i]; !strings.Contains(line, want) {

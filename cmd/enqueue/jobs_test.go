@@ -183,7 +183,7 @@ func TestSendWholeJob(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		`{"kind":"call","tennant":"acme"}`: `--job: tennant: unknown field; did you mean "tenant"?`,
+		`{"kind":"call","tennant":"acme"}`: `tennant: unknown field; did you mean "tenant"?; payload: it is missing`,
 		`[]`:                               "--job: must be one object",
 		``:                                 "--job: ",
 		`{"kind":"call"}`:                  "tenant: ",

@@ -183,7 +183,7 @@ func (a *API) pause(r *request) (answer, error) {
 		return answer{}, err
 	}
 	end, err := body.moment()
-	if err != nil {
+	if err := together(err, r.by(body.Reason).Check()); err != nil {
 		return answer{}, err
 	}
 	p, err := operate.PauseJobs(r.Context(), a.config.Redis, r.PathValue("q"), scope, end, r.by(body.Reason))

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/jobline"
 	"github.com/headgate/headgate/queue"
 )
@@ -47,18 +48,14 @@ type itemResult struct {
 }
 
 type itemError struct {
-	Field  string `json:"field,omitempty"` // the first that is invalid
-	Reason string `json:"reason"`
-	Code   string `json:"code"` // as in a problem
+	Reason string       `json:"reason"`
+	Code   string       `json:"code"`             // as in a problem
+	Errors []fieldError `json:"errors,omitempty"` // all invalid fields
 }
 
 func itemErrorOf(err error) *itemError {
 	p := problemOf(err)
-	e := &itemError{Reason: p.Detail, Code: p.Code}
-	if len(p.Errors) > 0 {
-		e.Field = p.Errors[0].Field
-	}
-	return e
+	return &itemError{p.Detail, p.Code, p.Errors}
 }
 
 // entries returns one job after another, and then io.EOF.
@@ -97,8 +94,12 @@ func (a *API) enqueueBatch(r *request) error {
 	} else {
 		from = jobline.NewSource(body, "ndjson")
 	}
-	b := &batch{api: a, r: r, from: from}
-	err := b.all(r.Context(), func() { _ = control.SetReadDeadline(time.Now().Add(chunkTime)) }) // a writer without deadlines waits for the client
+	key, err := idempotencyKey(r.Request, check.MaxKey-len(".99999"))
+	if err != nil {
+		return err
+	}
+	b := &batch{api: a, r: r, from: from, key: key}
+	err = b.all(r.Context(), func() { _ = control.SetReadDeadline(time.Now().Add(chunkTime)) }) // a writer without deadlines waits for the client
 	if err != nil {
 		return err
 	}
@@ -115,6 +116,7 @@ type batch struct {
 	api    *API
 	r      *request
 	from   entries
+	key    *string // of which jobs without a key get one; nil: none
 	read   int
 	answer batchAnswer
 	denied bool // a refusal for a tenant of another key was recorded
@@ -192,7 +194,7 @@ func (b *batch) next() (*chunk, error) {
 		bytes += len(e.Input)
 		result := itemResult{Index: b.read}
 		b.read++
-		job, err := b.jobOf(e)
+		job, err := b.jobOf(result.Index, e)
 		if err != nil {
 			result.Error = itemErrorOf(err)
 		} else {
@@ -203,9 +205,13 @@ func (b *batch) next() (*chunk, error) {
 	return c, nil
 }
 
-func (b *batch) jobOf(e jobline.Entry) (queue.Job, error) {
+// jobOf returns the job of an entry, with its index in the batch.
+func (b *batch) jobOf(index int, e jobline.Entry) (queue.Job, error) {
 	if e.Err != nil {
 		return queue.Job{}, lineProblem(e.Err)
+	}
+	if b.key != nil && e.Line.Key == nil {
+		e.Line.Key = new(fmt.Sprintf("%s.%d", *b.key, index))
 	}
 	job, err := e.Line.Job(b.api.payloads())
 	if err != nil {

@@ -40,17 +40,33 @@ func TestBatch(t *testing.T) {
 		result := result.(map[string]any)
 		code := "new"
 		if e, ok := result["error"].(map[string]any); ok {
-			code = fmt.Sprint(e["code"], " ", e["field"])
+			code = fmt.Sprint(e["code"])
+			fields, _ := e["errors"].([]any)
+			for _, field := range fields {
+				code += fmt.Sprint(" ", field.(map[string]any)["field"])
+			}
 		} else if result["existing"] == true {
 			code = "existing"
 		}
 		codes = append(codes, code)
 	}
-	if want := "existing,invalid <nil>,invalid <nil>,invalid tenant,new,conflict <nil>,invalid <nil>"; strings.Join(codes, ",") != want {
+	if want := "existing,invalid,invalid deadlin,invalid tenant,new,conflict,invalid"; strings.Join(codes, ",") != want {
 		t.Errorf("results %s\nwant %s", strings.Join(codes, ","), want)
 	}
 	if got.get(t, "accepted") != 1.0 || got.get(t, "existing") != 1.0 || got.get(t, "refused") != 5.0 {
 		t.Errorf("%.300s", got.body)
+	}
+
+	// With a key of the request it can be sent again; jobs keep keys of their own.
+	keyed := r.job("acme", "") + "\n" + r.job("acme", "") + "\n" + r.job("acme", `,"key":"k2"`)
+	for _, want := range []string{`"accepted":2,"existing":1`, `"accepted":0,"existing":3`} {
+		got := r.want(202, want, "POST", "/jobs/batch", keyed, "Content-Type", ndjson, "Idempotency-Key", "import-7")
+		if id := got.get(t, "results").([]any)[1].(map[string]any)["id"]; id != "acme:import-7.1" {
+			t.Errorf("id %v", id)
+		}
+	}
+	for _, key := range []string{"", strings.Repeat("k", 251), "a\tb"} {
+		r.want(400, `"field":"Idempotency-Key"`, "POST", "/jobs/batch", keyed, "Content-Type", ndjson, "Idempotency-Key", key)
 	}
 
 	r.want(202, `"accepted":2`, "POST", "/jobs/batch", `{"jobs":[`+r.job("acme", "")+`,`+r.job("acme", "")+`]}`)

@@ -1,12 +1,8 @@
 package api
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
-	"reflect"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate/internal/strictjson"
@@ -29,54 +25,25 @@ func decode[T any](r *request) (T, error) {
 	return value, decodeText(text, &value)
 }
 
+// decodeText reports all invalid fields in one problem.
 func decodeText(text []byte, into any) error {
-	bad := func(format string, args ...any) error {
-		return newProblem(http.StatusBadRequest, codeInvalid, format, args...)
-	}
-	var known []string
-	for field := range fieldsOf(reflect.TypeOf(into).Elem()) {
-		known = append(known, field)
-	}
-	slices.Sort(known)
-	_, err := strictjson.Members(text, known)
-	if field, ok := errors.AsType[*strictjson.FieldError](err); ok {
-		return invalid(clip(field.Field), "%s", field.Reason)
-	}
+	err := strictjson.Decode(text, into)
+	fields := strictjson.FieldErrors(err)
 	switch {
+	case err == nil:
+		return nil
+	case len(fields) > 0:
+		p := newProblem(http.StatusBadRequest, codeInvalid, "%s", oneLine(err))
+		for _, field := range fields {
+			p.Errors = append(p.Errors, fieldError{clip(field.Field), field.Reason})
+		}
+		return p
 	case errors.Is(err, strictjson.ErrNotObject):
-		return bad("The body must be a JSON object with the fields %s.", strings.Join(known, ", "))
+		return newProblem(http.StatusBadRequest, codeInvalid, "The body must be a JSON object.")
 	case errors.Is(err, strictjson.ErrTrailing):
-		return bad("The body has data after the object.")
-	case err != nil:
-		return bad("%v", err)
+		return newProblem(http.StatusBadRequest, codeInvalid, "The body has data after the object.")
 	}
-	if err := json.Unmarshal(text, into); err != nil {
-		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			field := wrong.Field
-			if within, rest, _ := strings.Cut(field, "."); !slices.Contains(known, within) {
-				field = rest // an embedded struct has no name in JSON
-			}
-			return invalid(field, "must be %s, not a JSON %s", strictjson.TypeWords(wrong.Type), wrong.Value)
-		}
-		return bad("The body is not JSON: %v", err)
-	}
-	return nil
-}
-
-// fieldsOf returns the JSON names of a struct's fields.
-func fieldsOf(t reflect.Type) map[string]bool {
-	names := map[string]bool{}
-	for field := range t.Fields() {
-		if field.Anonymous {
-			for name := range fieldsOf(field.Type) {
-				names[name] = true
-			}
-			continue
-		}
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		names[name] = true
-	}
-	return names
+	return newProblem(http.StatusBadRequest, codeInvalid, "The body is %v", err)
 }
 
 // ending is when a change ends, given as a time or as a duration from now. Zero: never.

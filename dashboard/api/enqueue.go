@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/jobline"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
@@ -47,7 +48,11 @@ func (a *API) enqueueOne(r *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	job, err := a.jobOf(r.caller, text, r.Header.Values("Idempotency-Key"))
+	key, err := idempotencyKey(r.Request, check.MaxKey)
+	if err != nil {
+		return answer{}, err
+	}
+	job, err := a.jobOf(r.caller, text, key)
 	if err != nil {
 		return answer{}, err
 	}
@@ -83,22 +88,36 @@ func (a *API) warning(ctx context.Context, job queue.Job) string {
 }
 
 // jobOf reads a job and checks that the caller may enqueue it.
-func (a *API) jobOf(c caller, text []byte, keys []string) (queue.Job, error) {
+func (a *API) jobOf(c caller, text []byte, key *string) (queue.Job, error) {
 	line, err := jobline.Parse(text)
 	if err != nil {
 		return queue.Job{}, lineProblem(err)
 	}
-	if len(keys) > 1 {
-		return queue.Job{}, invalid("Idempotency-Key", "%d headers, but a job has only one key", len(keys))
-	}
-	if len(keys) == 1 && line.Key == nil {
-		line.Key = &keys[0]
+	if line.Key == nil {
+		line.Key = key
 	}
 	job, err := line.Job(a.payloads())
 	if err != nil {
 		return queue.Job{}, lineProblem(err)
 	}
 	return job, mayEnqueue(c, &job, job.Tenant)
+}
+
+// idempotencyKey returns the key of a request, of at most the given number of bytes, or nil if it
+// has none.
+func idempotencyKey(r *http.Request, most int) (*string, error) {
+	const name = "Idempotency-Key"
+	keys := r.Header.Values(name)
+	switch {
+	case len(keys) == 0:
+		return nil, nil
+	case len(keys) > 1:
+		return nil, invalid(name, "%d headers, but a request has only one key", len(keys))
+	}
+	if reason := check.Text(keys[0], most); reason != "" {
+		return nil, invalid(name, "%s", reason)
+	}
+	return &keys[0], nil
 }
 
 func (a *API) payloads() jobline.Payloads {

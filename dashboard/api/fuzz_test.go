@@ -15,7 +15,7 @@ func FuzzJob(f *testing.F) {
 	f.Add([]byte(`{"kind":"call","tenant":"acme","payload":1,"at":"2030-01-01T00:00:00Z","costs":{"a":1}}`), "\x00")
 	a := &API{}
 	f.Fuzz(func(t *testing.T, text []byte, key string) {
-		job, err := a.jobOf(caller{key: Key{ID: "a", Tenants: []string{"acme"}}}, text, []string{key})
+		job, err := a.jobOf(caller{key: Key{ID: "a", Tenants: []string{"acme"}}}, text, &key)
 		if err != nil {
 			p := problemOf(err)
 			if p.Status < 400 || p.Status >= 500 || p.Detail == "" || strings.Contains(p.Detail, "\n") {

@@ -126,6 +126,29 @@ func problemOf(err error) *problem {
 	return newProblem(http.StatusInternalServerError, codeInternal, "Internal error: see the log of the server.")
 }
 
+// together returns one problem that lists the invalid fields of several errors. An error of
+// another kind comes before them; nil if there is none.
+func together(errs ...error) error {
+	var all []fieldError
+	var texts []string
+	for _, err := range errs {
+		if err == nil {
+			continue
+		}
+		p := problemOf(err)
+		if p.Code != codeInvalid || len(p.Errors) == 0 {
+			return err
+		}
+		all, texts = append(all, p.Errors...), append(texts, p.Detail)
+	}
+	if all == nil {
+		return nil
+	}
+	p := newProblem(http.StatusBadRequest, codeInvalid, "%s", strings.Join(texts, "; "))
+	p.Errors = all
+	return p
+}
+
 // invalidFields returns the invalid fields that an error names.
 func invalidFields(err error) []fieldError {
 	if err == nil {

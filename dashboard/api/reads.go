@@ -159,22 +159,18 @@ func (r *request) rowOf(t inspect.TenantRow) rowJSON {
 // tenants lists all tenants, or only the caller's.
 func (a *API) tenants(r *request) (answer, error) {
 	query := inspect.TenantQuery{Search: r.FormValue("search"), Only: inspect.TenantFilter(r.FormValue("only")), Sort: inspect.TenantSort(r.FormValue("sort"))}
-	var err error
+	var orderErr, offsetErr, limitErr error
 	switch order := r.FormValue("order"); order {
 	case "":
 		query.Ascending = query.Sort == inspect.ByTenant
 	case "asc", "desc":
 		query.Ascending = order == "asc"
 	default:
-		return answer{}, invalid("order", "%.40q is not asc or desc", order)
+		orderErr = invalid("order", "%.40q is not asc or desc", order)
 	}
-	if query.Offset, err = number(r, "offset", 0, 1<<30); err != nil {
-		return answer{}, err
-	}
-	if query.Limit, err = number(r, "limit", inspect.DefaultTenants, inspect.MaxTenants); err != nil {
-		return answer{}, err
-	}
-	if err := query.Check(); err != nil {
+	query.Offset, offsetErr = number(r, "offset", 0, 1<<30)
+	query.Limit, limitErr = number(r, "limit", inspect.DefaultTenants, inspect.MaxTenants)
+	if err := together(query.Check(), orderErr, offsetErr, limitErr); err != nil {
 		return answer{}, err
 	}
 	page, err := a.tenantPage(r, query)

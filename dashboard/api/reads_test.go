@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +59,25 @@ func TestTenants(t *testing.T) {
 	}
 	for query, want := range map[string]string{"?sort=size": `"field":"sort"`, "?only=idle": `"field":"only"`, "?limit=201": "limit", "?limit=x": "limit", "?offset=-1": "offset", "?order=up": "order"} {
 		r.want(400, want, "GET", at+"/tenants"+query, "")
+	}
+	// All mistakes of a request are told at once.
+	for body, want := range map[string][]string{
+		"GET " + at + "/tenants?sort=size&only=idle&order=up&offset=x&limit=999":        {"sort", "only", "order", "offset", "limit"},
+		"POST " + at + `/pause {"until":"soon"}`:                                        {"until", "reason"},
+		"POST " + at + `/pause {"utnil":"soon","tenant":7}`:                             {"utnil", "tenant"},
+		"PUT " + at + `/tenants/acme/limits/tenant {"rate":"fast","until":"yesterday"}`: {"rate", "until", "reason"},
+	} {
+		parts := strings.SplitN(body, " ", 3)
+		if len(parts) == 2 {
+			parts = append(parts, "")
+		}
+		var fields []string
+		for _, e := range r.want(400, "", parts[0], parts[1], parts[2]).get(t, "errors").([]any) {
+			fields = append(fields, e.(map[string]any)["field"].(string))
+		}
+		if !slices.Equal(fields, want) {
+			t.Errorf("%s: errors of %q; want %q", body, fields, want)
+		}
 	}
 	got := r.want(200, `"waiting":2`, "GET", at+"/tenants/"+url.PathEscape("we/ird: ü"), "")
 	limit := got.get(t, "limits").([]any)[0].(map[string]any)

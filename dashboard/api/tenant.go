@@ -65,16 +65,18 @@ func (a *API) setLimit(r *request) (answer, error) {
 		return answer{}, err
 	}
 	name, tenant, limit := r.PathValue("q"), r.PathValue("t"), r.PathValue("limit")
-	change, err := body.change()
-	if err != nil {
-		return answer{}, err
-	}
-	end, err := body.moment()
-	if err != nil {
-		return answer{}, err
-	}
+	change, rateErr := body.change()
+	end, endErr := body.moment()
 	if !end.IsZero() && !end.After(time.Now()) {
-		return answer{}, invalid("until", "%s has passed", end.UTC().Format(time.RFC3339))
+		endErr = invalid("until", "%s has passed", end.UTC().Format(time.RFC3339))
+	}
+	by := r.by(body.Reason)
+	var byErr error
+	if !body.DryRun {
+		byErr = by.Check()
+	}
+	if err := together(rateErr, endErr, byErr); err != nil {
+		return answer{}, err
 	}
 	if !body.DryRun {
 		if p := a.mayNotChange(); p != nil {
@@ -89,7 +91,6 @@ func (a *API) setLimit(r *request) (answer, error) {
 	if body.DryRun {
 		return answer{body: out}, nil
 	}
-	by := r.by(body.Reason)
 	err = operate.SetOverride(r.Context(), a.config.Redis, name, tenant, limit, operate.Override{Change: change, Until: end, Reason: by.Reason, Actor: by.Actor})
 	return answer{body: out}, changeProblem(err)
 }

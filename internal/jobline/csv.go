@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 // csvSource finds the records itself and has package encoding/csv read one at a
@@ -124,6 +125,7 @@ func (q *quoting) open(part []byte) bool {
 // csvLine makes a line of a CSV record. Empty cells are left out.
 func csvLine(header, record []string) (Line, error) {
 	fields := map[string]json.RawMessage{}
+	var wrong []error
 	written := map[string]json.RawMessage{} // kept as it was
 	nested := map[string]map[string]json.RawMessage{"attributes": {}, "costs": {}, "headers": {}, "payload": {}}
 	for i, name := range header {
@@ -138,15 +140,18 @@ func csvLine(header, record []string) (Line, error) {
 		group, inner, isNested := strings.Cut(name, ".")
 		switch {
 		case isNested && group == "costs":
-			if nested[group][inner] = json.RawMessage(cell); !json.Valid(nested[group][inner]) {
-				return Line{}, fmt.Errorf("%s: %.40q is not a number", name, cell)
+			if !json.Valid([]byte(cell)) {
+				wrong = append(wrong, validation.Field(name, fmt.Sprintf("%.40q is not a number", cell)))
+				continue
 			}
+			nested[group][inner] = json.RawMessage(cell)
 		case isNested:
 			nested[group][inner] = quoted
 		case name == "cost" || name == "costs" || name == "max_attempts" || name == "payload" || name == "attributes" || name == "headers" ||
 			name == "on_success" || name == "on_failure":
 			if !json.Valid([]byte(cell)) {
-				return Line{}, fmt.Errorf("%s: %.40q is not JSON", name, cell)
+				wrong = append(wrong, validation.Field(name, fmt.Sprintf("%.40q is not JSON", cell)))
+				continue
 			}
 			if fields[name] = json.RawMessage(cell); name == "payload" || strings.HasPrefix(name, "on_") {
 				fields[name], written[name] = json.RawMessage(`{}`), json.RawMessage(cell)
@@ -173,6 +178,7 @@ func csvLine(header, record []string) (Line, error) {
 		return Line{}, err
 	}
 	l, err := Parse(text)
+	l.wrong = append(wrong, l.wrong...)
 	for name, field := range map[string]*json.RawMessage{"payload": &l.Payload, "on_success": &l.OnSuccess, "on_failure": &l.OnFailure} {
 		if written[name] != nil {
 			*field = written[name]

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/strictjson"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/validation"
@@ -52,26 +53,32 @@ type Line struct {
 	OnSuccess   json.RawMessage   `json:"on_success"`
 	OnFailure   json.RawMessage   `json:"on_failure"`
 	Callback    *string           `json:"callback"`
+
+	wrong []error // a [validation.Error] for each field that is unknown, duplicate or of another type
 }
 
-// Parse reads one line of NDJSON.
+// Parse reads one line of NDJSON. What is wrong with single fields is told by [Line.Job], with
+// all other mistakes.
 func Parse(text []byte) (Line, error) {
 	var l Line
 	err := json.Unmarshal(text, &l)
 	if err == nil && plainFields(text) {
 		return l, nil
 	}
-	// What is wrong with a field's name is told before what is wrong with its value.
-	if err := checkFields(text); err != nil {
-		return Line{}, err
+	l = Line{}
+	err = strictjson.Decode(text, &l)
+	for _, field := range strictjson.FieldErrors(err) {
+		l.wrong = append(l.wrong, validation.Field(check.Printable(field.Field, 60), field.Reason))
 	}
-	if err == nil {
+	switch {
+	case err == nil || len(l.wrong) > 0:
 		return l, nil
+	case errors.Is(err, strictjson.ErrNotObject):
+		return Line{}, errors.New(`must be one object a line, such as {"kind":"webhook","tenant":"acme","payload":{…}}`)
+	case errors.Is(err, strictjson.ErrTrailing):
+		return Line{}, errors.New("there is more than one object on the line")
 	}
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return Line{}, fmt.Errorf("%s: must be %s, not %s", wrong.Field, strictjson.TypeWords(wrong.Type), wrong.Value)
-	}
-	return Line{}, fmt.Errorf("not JSON: %w", err)
+	return Line{}, err
 }
 
 // fieldBits has a bit for each field.
@@ -85,7 +92,7 @@ var fieldBits = func() map[string]uint64 {
 
 // plainFields tells whether valid JSON is an object with fields of a job alone, each
 // once and written plainly. It is the quick way for lines that have no mistake:
-// [checkFields], which takes ten times as long, has to find none in them either.
+// [strictjson.Decode], which takes ten times as long, has to find none in them either.
 func plainFields(text []byte) bool {
 	rest := bytes.TrimLeft(text, " \t\r\n")
 	if len(rest) == 0 || rest[0] != '{' {
@@ -137,29 +144,16 @@ func skipValue(text []byte) []byte {
 	}
 }
 
-// checkFields refuses what is no object, and fields that a job does not have or
-// has twice: a misspelled deadline must not be a job without one.
-func checkFields(text []byte) error {
-	_, err := strictjson.Members(text, names)
-	switch {
-	case errors.Is(err, strictjson.ErrNotObject):
-		return errors.New(`must be one object a line, such as {"kind":"webhook","tenant":"acme","payload":{…}}`)
-	case errors.Is(err, strictjson.ErrTrailing):
-		return errors.New("there is more than one object on the line")
-	}
-	return err
-}
-
-// Job makes the job of a line. The error joins a [invalid.InvalidError] for each
-// field that is wrong.
+// Job makes the job of a line. The error joins a [validation.Error] for each field that is
+// wrong.
 func (l Line) Job(payloads Payloads) (queue.Job, error) {
 	job, err := l.jobAt(0, payloads)
 	if err == nil {
 		return job, nil // the queue says itself what it refuses
 	}
 	// All mistakes are told at once, those of the queue among them.
-	all := unjoined(err)
-	for _, err := range unjoined(job.Validate()) {
+	all := slices.Clone(validation.Unjoin(err))
+	for _, err := range validation.Unjoin(job.Validate()) {
 		wrong, ok := errors.AsType[*validation.Error](err)
 		if ok && !slices.ContainsFunc(all, func(known error) bool {
 			of, ok := errors.AsType[*validation.Error](known)
@@ -171,20 +165,9 @@ func (l Line) Job(payloads Payloads) (queue.Job, error) {
 	return job, errors.Join(all...)
 }
 
-// unjoined are the errors of which one was joined.
-func unjoined(err error) []error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return slices.Clone(joined.Unwrap())
-	}
-	if err == nil {
-		return nil
-	}
-	return []error{err}
-}
-
 func (l Line) jobAt(depth int, payloads Payloads) (queue.Job, error) {
 	var job queue.Job
-	var errs []error
+	errs := slices.Clone(l.wrong)
 	wrong := func(field, format string, args ...any) {
 		errs = append(errs, validation.Field(field, fmt.Sprintf(format, args...)))
 	}
@@ -280,7 +263,7 @@ func followUp(field string, text json.RawMessage, depth int, payloads Payloads, 
 		return nil
 	}
 	job, err := l.jobAt(depth+1, payloads)
-	for _, err := range unjoined(err) {
+	for _, err := range validation.Unjoin(err) {
 		if wrong, ok := errors.AsType[*validation.Error](err); ok {
 			err = validation.Field(field+"."+wrong.Field, wrong.Reason)
 		} else if err != nil {

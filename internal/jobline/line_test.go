@@ -3,14 +3,17 @@ package jobline
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate/internal/payloads"
+	"github.com/headgate/headgate/internal/strictjson"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -62,7 +65,7 @@ func text(t *testing.T, job *queue.Job) string {
 func TestLinesWithBadFollowUps(t *testing.T) {
 	for in, want := range map[string]string{
 		`"on_success":1`:                                                 "on_success: must be one object",
-		`"on_success":{"kidn":"b"}`:                                      `on_success: kidn: unknown field`,
+		`"on_success":{"kidn":"b"}`:                                      `on_success.kidn: unknown field`,
 		`"on_success":{"kind":"b"}`:                                      "on_success.payload: it is missing",
 		`"on_failure":{"payload":1,"at":"x"}`:                            "on_failure.at: ",
 		`"on_failure":{"kind":"webhook","payload":{"url":"x"}}`:          "on_failure.payload: url: ",
@@ -78,11 +81,44 @@ func TestLinesWithBadFollowUps(t *testing.T) {
 			t.Errorf("%s: %v; want %s", in, err, want)
 		}
 	}
-	if _, err := Parse([]byte(`{"kind":"a","payload":1,"callback":{}}`)); err == nil || !strings.Contains(err.Error(), "callback: must be a text") {
+	l, err := Parse([]byte(`{"kind":"a","payload":1,"callback":{}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Job(known); err == nil || !strings.Contains(err.Error(), "callback: must be a text") {
 		t.Errorf("a callback that is no text: %v", err)
 	}
-	if _, err := csvLine([]string{"kind", "on_success"}, []string{"a", "{"}); err == nil || !strings.Contains(err.Error(), "on_success: ") {
+	if l, err = csvLine([]string{"kind", "on_success"}, []string{"a", "{"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Job(known); err == nil || !strings.Contains(err.Error(), "on_success: ") {
 		t.Errorf("a cell that is no JSON: %v", err)
+	}
+}
+
+// TestAllMistakesAtOnce: a line tells all that is wrong with it, whatever it is.
+func TestAllMistakesAtOnce(t *testing.T) {
+	const want = `kidn: unknown field; did you mean "kind"?; tenant: duplicate field; cost: must be a whole number, not a JSON string; ` +
+		`deadline: "soon" is not a time such as 2026-01-31T09:00:00Z; on_success.at: must be a text, not a JSON number; on_success.payload: it is missing`
+	l, err := Parse([]byte(`{"kidn":"a","kind":"a","tenant":"t","tenant":"u","cost":"1","deadline":"soon","payload":1,"on_success":{"kind":"b","at":7}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = l.Job(known); err == nil || strings.ReplaceAll(err.Error(), "\n", "; ") != want {
+		t.Errorf("%v; want %s", err, want)
+	}
+	for _, err := range validation.Unjoin(err) {
+		if _, ok := errors.AsType[*validation.Error](err); !ok {
+			t.Errorf("%v names no field", err)
+		}
+	}
+	l, err = csvLine([]string{"kind", "tenant", "cost", "costs.tokens", "on_success", "payload"}, []string{"a", "t", "x", "many", "{", "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const cells = `cost: "x" is not JSON; costs.tokens: "many" is not a number; on_success: "{" is not JSON`
+	if _, err = l.Job(known); err == nil || strings.ReplaceAll(err.Error(), "\n", "; ") != cells {
+		t.Errorf("%v; want %s", err, cells)
 	}
 }
 
@@ -216,7 +252,7 @@ func FuzzPlainFields(f *testing.F) {
 		if !json.Valid(text) {
 			return
 		}
-		err := checkFields(text)
+		_, err := strictjson.Members(text, names)
 		if plain := plainFields(text); plain && err != nil {
 			t.Errorf("%s is plain, but %v", text, err)
 		} else if !plain && err == nil && !bytes.Contains(text, []byte(`\`)) {

@@ -1,5 +1,5 @@
 // Package strictjson reads JSON objects and, unlike encoding/json, refuses unknown and duplicate
-// fields.
+// fields, and reports all invalid fields at once.
 package strictjson
 
 import (
@@ -10,6 +10,7 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/headgate/headgate/internal/check"
 )
@@ -21,13 +22,14 @@ var (
 	ErrTrailing = errors.New("there is more than one JSON object")
 )
 
-// FieldError reports a field that is unknown or duplicate.
+// FieldError reports a field that is unknown, duplicate or of another type.
 type FieldError struct{ Field, Reason string }
 
 func (e *FieldError) Error() string { return check.Printable(e.Field, 60) + ": " + e.Reason }
 
 // Members returns the members of an object. Each name must be in known, with the same case, and
-// occur once. If known is nil, all names are allowed.
+// occur once. If known is nil, all names are allowed. The error joins a [FieldError] for each name
+// that is not; the members are then the others.
 func Members(text []byte, known []string) (map[string]json.RawMessage, error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	token, err := decoder.Token()
@@ -38,21 +40,24 @@ func Members(text []byte, known []string) (map[string]json.RawMessage, error) {
 		return nil, ErrNotObject
 	}
 	members := map[string]json.RawMessage{}
+	var errs []error
 	for decoder.More() {
 		token, err := decoder.Token()
 		if err != nil {
 			return nil, notJSON(err)
 		}
 		name, _ := token.(string)
-		if known != nil && !slices.Contains(known, name) {
-			return nil, &FieldError{name, "unknown field" + check.Suggest(name, known)}
-		}
-		if _, duplicate := members[name]; duplicate {
-			return nil, &FieldError{name, "duplicate field"}
-		}
 		var value json.RawMessage
 		if err := decoder.Decode(&value); err != nil {
 			return nil, notJSON(err)
+		}
+		if known != nil && !slices.Contains(known, name) {
+			errs = append(errs, &FieldError{name, "unknown field" + check.Suggest(name, known)})
+			continue
+		}
+		if _, duplicate := members[name]; duplicate {
+			errs = append(errs, &FieldError{name, "duplicate field"})
+			continue
 		}
 		members[name] = value
 	}
@@ -62,7 +67,68 @@ func Members(text []byte, known []string) (map[string]json.RawMessage, error) {
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return nil, ErrTrailing
 	}
-	return members, nil
+	return members, errors.Join(errs...)
+}
+
+// Decode reads an object into a struct whose fields have names in JSON. The error joins a
+// [FieldError] for each invalid field; the others were read.
+func Decode(text []byte, into any) error {
+	fields := map[string]reflect.Value{}
+	names := fieldsOf(reflect.ValueOf(into).Elem(), fields)
+	members, err := Members(text, names)
+	if members == nil {
+		return err
+	}
+	errs := []error{err}
+	for _, name := range names {
+		value, given := members[name]
+		if !given {
+			continue
+		}
+		err := json.Unmarshal(value, fields[name].Addr().Interface())
+		if err != nil {
+			fields[name].SetZero() // a part of it may have been read
+		}
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			within := name
+			if wrong.Field != "" {
+				within += "." + wrong.Field
+			}
+			err = &FieldError{within, "must be " + TypeWords(wrong.Type) + ", not a JSON " + wrong.Value}
+		} else if err != nil {
+			err = &FieldError{name, err.Error()}
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// fieldsOf returns the names of a struct's fields in JSON, in their order, and enters the fields.
+func fieldsOf(value reflect.Value, into map[string]reflect.Value) (names []string) {
+	for field, inner := range value.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		switch {
+		case field.Anonymous:
+			names = append(names, fieldsOf(inner, into)...)
+		case field.IsExported() && name != "":
+			into[name] = inner
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// FieldErrors returns the field errors that were joined into an error.
+func FieldErrors(err error) (all []*FieldError) {
+	if field, ok := err.(*FieldError); ok {
+		return []*FieldError{field}
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range joined.Unwrap() {
+			all = append(all, FieldErrors(err)...)
+		}
+	}
+	return all
 }
 
 func notJSON(err error) error { return fmt.Errorf("not JSON: %w", err) }

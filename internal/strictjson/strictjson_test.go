@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 )
 
@@ -27,6 +28,10 @@ func TestMembers(t *testing.T) {
 			t.Errorf("%s: %v; want %s", text, err, want)
 		}
 	}
+	members, err = Members([]byte(`{"ammount": 5, "amount": 6, "amount": 7, "x": 8, "currency": 1}`), known)
+	if fields := FieldErrors(err); len(fields) != 3 || fields[0].Field != "ammount" || fields[1].Field != "amount" || fields[2].Field != "x" || len(members) != 2 || string(members["amount"]) != "6" {
+		t.Errorf("three mistakes: %v; %s", err, members)
+	}
 	for text, want := range map[string]error{
 		`[]`: ErrNotObject, `"amount"`: ErrNotObject, `null`: ErrNotObject,
 		`{} {}`: ErrTrailing, `{}]`: ErrTrailing, `{},`: ErrTrailing,
@@ -39,6 +44,46 @@ func TestMembers(t *testing.T) {
 	for _, text := range []string{`{amount: 5}`, `{"amount" 5}`, `{"amount": x}`, `{"amount": 5,}`, `{"amount": 5]`} {
 		if _, err := Members([]byte(text), known); err == nil {
 			t.Errorf("%s was taken", text)
+		}
+	}
+}
+
+// TestDecode: all invalid fields are reported, and the others are read.
+func TestDecode(t *testing.T) {
+	type inner struct {
+		A int `json:"a"`
+	}
+	type ending struct {
+		Until *string `json:"until"`
+	}
+	type body struct {
+		ending
+		Name  string          `json:"name"`
+		N     *int64          `json:"n"`
+		Costs map[string]int  `json:"costs"`
+		Inner inner           `json:"inner"`
+		Raw   json.RawMessage `json:"raw,omitempty"`
+	}
+	var got body
+	if err := Decode([]byte(`{"until":"x","name":"n","n":null,"costs":{"a":1},"inner":{"a":2},"raw":[1]}`), &got); err != nil || *got.Until != "x" || got.Name != "n" || got.Inner.A != 2 || string(got.Raw) != "[1]" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	got = body{}
+	err := Decode([]byte(`{"until":1,"nmae":"n","name":7,"n":1.5,"costs":{"a":"b"},"inner":{"a":"c"},"raw":true,"raw":1}`), &got)
+	want := []string{
+		`nmae: unknown field; did you mean "name"?`, "raw: duplicate field", "until: must be a text, not a JSON number", "name: must be a text, not a JSON number",
+		"n: must be a whole number, not a JSON number 1.5", "costs: must be a whole number, not a JSON string", "inner.a: must be a whole number, not a JSON string",
+	}
+	var said []string
+	for _, field := range FieldErrors(err) {
+		said = append(said, field.Error())
+	}
+	if !slices.Equal(said, want) || string(got.Raw) != "true" {
+		t.Errorf("%q; want %q", said, want)
+	}
+	for text, want := range map[string]error{`[]`: ErrNotObject, `{} {}`: ErrTrailing, `{"n":1`: io.EOF} {
+		if err := Decode([]byte(text), &got); !errors.Is(err, want) || FieldErrors(err) != nil {
+			t.Errorf("%s: %v; want %v", text, err, want)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -58,23 +59,30 @@ const (
 	maxSearch      = 3 * check.MaxTenant
 )
 
-// Check sets the defaults of a query, and returns an error for the first field that cannot be
-// accepted.
+// Check sets the defaults of a query, and returns the errors for the fields that cannot be
+// accepted, joined.
 func (q *TenantQuery) Check() error {
 	q.Sort, q.Limit = cmp.Or(q.Sort, ByWaiting), cmp.Or(q.Limit, DefaultTenants)
-	switch {
-	case !slices.Contains([]TenantSort{ByWaiting, ByTenant, ByDrains, ByWeight}, q.Sort):
-		return validation.Field("sort", check.Quote(string(q.Sort))+" is not one of waiting, tenant, drains, weight")
-	case !slices.Contains([]TenantFilter{"", OnlyWaiting, OnlyPaused, OnlyOverridden, OnlyOwn}, q.Only):
-		return validation.Field("only", check.Quote(string(q.Only))+" is not one of waiting, paused, overridden, own")
-	case q.Offset < 0:
-		return validation.Field("offset", fmt.Sprintf("%d is negative", q.Offset))
-	case q.Limit < 0 || q.Limit > MaxTenants:
-		return validation.Field("limit", fmt.Sprintf("%d must be 1 to %d", q.Limit, MaxTenants))
-	case len(q.Search) > maxSearch:
-		return validation.Field("search", fmt.Sprintf("%d bytes; the maximum is %d", len(q.Search), maxSearch))
+	var errs []error
+	wrong := func(field, format string, args ...any) {
+		errs = append(errs, validation.Field(field, fmt.Sprintf(format, args...)))
 	}
-	return nil
+	if !slices.Contains([]TenantSort{ByWaiting, ByTenant, ByDrains, ByWeight}, q.Sort) {
+		wrong("sort", "%s is not one of waiting, tenant, drains, weight", check.Quote(string(q.Sort)))
+	}
+	if !slices.Contains([]TenantFilter{"", OnlyWaiting, OnlyPaused, OnlyOverridden, OnlyOwn}, q.Only) {
+		wrong("only", "%s is not one of waiting, paused, overridden, own", check.Quote(string(q.Only)))
+	}
+	if q.Offset < 0 {
+		wrong("offset", "%d is negative", q.Offset)
+	}
+	if q.Limit < 0 || q.Limit > MaxTenants {
+		wrong("limit", "%d must be 1 to %d", q.Limit, MaxTenants)
+	}
+	if len(q.Search) > maxSearch {
+		wrong("search", "%d bytes; the maximum is %d", len(q.Search), maxSearch)
+	}
+	return errors.Join(errs...)
 }
 
 // TenantPage is a part of a queue's tenants.

@@ -4,6 +4,8 @@
 package operate
 
 import (
+	"errors"
+
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue/validation"
 )
@@ -15,12 +17,14 @@ type Operator struct {
 	Reason string
 }
 
-func (by Operator) check() error {
+// Check returns the errors for the fields that cannot be accepted, joined.
+func (by Operator) Check() error {
+	var errs []error
 	if reason := check.Text(by.Actor, 256); reason != "" {
-		return validation.Field("actor", reason)
+		errs = append(errs, validation.Field("actor", reason))
 	}
 	if reason := check.Text(by.Reason, 1024); reason != "" {
-		return validation.Field("reason", reason)
+		errs = append(errs, validation.Field("reason", reason))
 	}
-	return nil
+	return errors.Join(errs...)
 }

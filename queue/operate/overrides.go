@@ -30,7 +30,7 @@ type Override struct {
 // [ClearOverride] removes it. It replaces the tenant's override of the limit, if there is
 // one. The limits of the queue must have been published.
 func SetOverride(ctx context.Context, client redis.UniversalClient, queue, tenant, limit string, o Override) error {
-	if err := (Operator{o.Actor, o.Reason}).check(); err != nil {
+	if err := (Operator{o.Actor, o.Reason}).Check(); err != nil {
 		return err
 	}
 	if !o.Until.IsZero() && !o.Until.After(time.Now()) {
@@ -54,7 +54,7 @@ func SetOverride(ctx context.Context, client redis.UniversalClient, queue, tenan
 // ClearOverride removes an override, also one that is not in force. It returns false if
 // there was none.
 func ClearOverride(ctx context.Context, client redis.UniversalClient, queue, tenant, limit string, by Operator) (bool, error) {
-	if err := by.check(); err != nil {
+	if err := by.Check(); err != nil {
 		return false, err
 	}
 	entry := AuditEntry{Actor: by.Actor, Action: "clear", Queue: queue, Tenant: tenant, Limit: limit, Reason: by.Reason}

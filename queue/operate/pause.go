@@ -81,7 +81,7 @@ func ResumeJobs(ctx context.Context, client redis.UniversalClient, queue string,
 }
 
 func changePause(ctx context.Context, client redis.UniversalClient, scope inspect.Scope, until int64, by Operator, entry AuditEntry) (before, after inspect.Pause, err error) {
-	if err := by.check(); err != nil {
+	if err := by.Check(); err != nil {
 		return before, after, err
 	}
 	field, err := scopeField(scope, until == 0)

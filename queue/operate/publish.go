@@ -225,7 +225,7 @@ func PublishBy(ctx context.Context, client redis.UniversalClient, limits limits.
 		by.Actor = program()
 	}
 	if by.Reason != "" {
-		if err := by.check(); err != nil {
+		if err := by.Check(); err != nil {
 			return err
 		}
 	}

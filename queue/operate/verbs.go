@@ -114,7 +114,7 @@ func Count(ctx context.Context, client redis.UniversalClient, queue string, verb
 // Jobs move meanwhile: to catch every job of a tenant whose calls are in flight, call
 // [PauseJobs] first.
 func Apply(ctx context.Context, client redis.UniversalClient, queue string, verb Verb, filter Filter, by Operator, progress func(Tally)) (Tally, error) {
-	if err := by.check(); err != nil {
+	if err := by.Check(); err != nil {
 		return Tally{}, err
 	}
 	return runVerb(ctx, client, queue, verb, filter, &by, progress)
