@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/rediskey"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/fluid"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
@@ -369,30 +369,10 @@ func (f *forecast) ruleText(i int, tenant string) string {
 	if spec.Algorithm == "cc" {
 		return thousands(spec.Burst) + " at a time"
 	}
-	if spec == f.limits.Queue.Limits[i].Spec {
-		return limit.Rate.String()
-	}
-	if spec.Algorithm == "fw" || spec.Algorithm == "sc" || spec.Algorithm == "sl" {
-		rate := limit.Rate
-		rate.Count = spec.Burst
-		if spec.Window > 0 {
-			rate.Period = time.Duration(spec.Window) * time.Microsecond
-		}
-		return rate.String()
-	}
-	perSecond := float64(spec.Flow) / float64(spec.Permit) * 1e6
-	for _, unit := range []struct {
-		name    string
-		seconds float64
-	}{{"s", 1}, {"min", 60}, {"h", 3600}} {
-		if n := perSecond * unit.seconds; n >= 1 {
-			return strconv.FormatFloat(n, 'g', 6, 64) + "/" + unit.name
-		}
-	}
-	return strconv.FormatFloat(perSecond*86400, 'g', 6, 64) + "/day"
+	return effective.RateOf(spec, limit.Rate.String())
 }
 
-// sure returns the confidence in when the jobs of a lane go, whose tenant has this number
+// confidence returns the confidence in when the jobs of a lane go, whose tenant has this number
 // of lanes.
 func (f *forecast) confidence(l *lane, at float64, lanes int) Confidence {
 	if f.at(at).IsZero() {

@@ -75,7 +75,7 @@ func (e *Limits) Of(i int, tenant string) limits.Effective {
 		f.Concurrency = spec.Burst
 		return f
 	}
-	f.Rate = rateOf(spec, limit.Text.Rate)
+	f.Rate = RateOf(spec, limit.Text.Rate)
 	switch spec.Algorithm {
 	case "tb":
 		f.Burst = spec.Burst
@@ -93,9 +93,9 @@ func By(f *limits.Effective, o Override) {
 	}
 }
 
-// rateOf returns a spec's rate as people would write it. For the windows of a calendar,
-// the period is that of the limit's own rate.
-func rateOf(spec limitlua.Spec, own string) string {
+// RateOf returns a spec's rate as people would write it: in the period of the limit's own rate,
+// so that the rates of all tenants can be compared, if it is whole in that.
+func RateOf(spec limitlua.Spec, own string) string {
 	switch spec.Algorithm {
 	case "fw", "sl", "sc":
 		if spec.Window == 0 {
@@ -104,7 +104,11 @@ func rateOf(spec limitlua.Spec, own string) string {
 		}
 		return throttle.Rate{Count: spec.Burst, Period: time.Duration(spec.Window) * time.Microsecond}.String()
 	}
-	for _, period := range []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour} {
+	periods := []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour}
+	if rate, err := throttle.ParseRate(own); err == nil && rate.Period > 0 {
+		periods = slices.Insert(periods, 0, rate.Period)
+	}
+	for _, period := range periods {
 		if units := period.Microseconds() * spec.Flow; units%spec.Permit == 0 {
 			return throttle.Rate{Count: units / spec.Permit, Period: period}.String()
 		}

@@ -100,7 +100,7 @@ scenario('what the limits file sets for single tenants', async (page) => {
   await at.visit(page, at.limits(queue));
   const all = rows(page, 'Limits of single tenants');
   assert.deepEqual(await Promise.all((await all.all()).map(async (row) => [await text(cell(row, 'Tenant')), await text(cell(row, 'Differs in'))])),
-    [['acme', 'tenant: 2/h, burst 1; weight: 3'], ['globex', 'tenant: 2/s, burst 1']]);
+    [['acme', 'tenant: 48/day, burst 1; weight: 3'], ['globex', 'tenant: 172800/day, burst 1']]);
 });
 
 scenario('who uses the shared limits', async (page) => {

@@ -1,0 +1,35 @@
+package effective
+
+import (
+	"testing"
+
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestRateOf: rates of one limit have one period, that of the limit's own rate, wherever that is
+// possible.
+func TestRateOf(t *testing.T) {
+	for _, test := range []struct {
+		algorithm       throttle.Algorithm
+		rate, own, want string
+	}{
+		{throttle.TokenBucket, "60000/min", "60000/min", "60000/min"},
+		{throttle.TokenBucket, "2000/s", "60000/min", "120000/min"},
+		{throttle.TokenBucket, "2/hour", "1/day", "48/day"},
+		{throttle.TokenBucket, "2/hour", "20/s", "2/h"},
+		{throttle.LeakyBucket, "90/min", "1/s", "90/min"},
+		{throttle.LeakyBucket, "7/3s", "1/s", "140/min"},
+		{throttle.SlidingWindowLog, "10000/day", "5000/day", "10000/day"},
+		{throttle.FixedWindow, "300/month", "1000/month", "300/month"},
+	} {
+		rate, err := throttle.ParseRate(test.rate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		limit := limits.Limit{Name: "x", Algorithm: test.algorithm, Rate: rate, Burst: 1}
+		if got := RateOf(Spec(limit), test.own); got != test.want {
+			t.Errorf("%s of a limit of %s: %s; want %s", test.rate, test.own, got, test.want)
+		}
+	}
+}
