@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -124,9 +123,8 @@ func (r devRun) shortOf(t *testing.T) (short []string, judged string) {
 // its own, says that the machine was too busy for anybody. It takes minutes: without
 // HEADGATE_TEST_LONG a demo of ten seconds is judged by its books alone.
 func TestDev(t *testing.T) {
-	dir, err := binaries.Build("../..", ".")
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err != nil {
+	dir := t.TempDir()
+	if err := binaries.Build(dir, "../..", "."); err != nil {
 		t.Fatal(err)
 	}
 	length := "10s"

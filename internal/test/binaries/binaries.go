@@ -10,20 +10,17 @@ import (
 	"strings"
 )
 
-// Build builds the packages into a new folder. It does not use the race detector, because programs
+// Build builds the packages into a folder. It does not use the race detector, because programs
 // run as processes are often measured. root is the path from the test to the repository.
-func Build(root string, packages ...string) (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "headgate-test-"); err != nil {
-		return "", err
-	}
+func Build(dir, root string, packages ...string) error {
 	if err := readSources(root); err != nil {
-		return dir, err
+		return err
 	}
 	build := exec.Command("go", append([]string{"build", "-o", dir + "/"}, packages...)...)
 	if out, err := build.CombinedOutput(); err != nil {
-		return dir, fmt.Errorf("%w: %s", err, out)
+		return fmt.Errorf("%w: %s", err, out)
 	}
-	return dir, nil
+	return nil
 }
 
 // readSources reads the sources of the programs, so that the test cache depends on them: a cached

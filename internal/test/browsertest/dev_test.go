@@ -16,10 +16,7 @@ import (
 // newDev starts `worker dev` and a client of its Redis, and waits for its page.
 func newDev(t testing.TB) (*stage, *process) {
 	t.Helper()
-	bin, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := built(t)
 	p := start(t, filepath.Join(bin, "worker"), []string{"dev", "--http", freeAddr(t)}, nil)
 	redisLine, pageLine := regexp.MustCompile(`redis://\S+`), regexp.MustCompile(`open (http://127\.0\.0\.1:\d+)`)
 	var url string

@@ -24,8 +24,22 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// built is where the programs are, for all tests.
-var built = sync.OnceValues(func() (string, error) { return binaries.Build("../../..", "../../../cmd/...") })
+// programs are built by the first test that needs them.
+var programs struct {
+	sync.Once
+	err error
+}
+
+// built returns the folder of the programs.
+func built(t testing.TB) string {
+	t.Helper()
+	dir := redistest.Dir(t)
+	programs.Do(func() { programs.err = binaries.Build(dir, "../../..", "../../../cmd/...") })
+	if programs.err != nil {
+		t.Fatal(programs.err)
+	}
+	return dir
+}
 
 // stage is a Redis, a receiver of webhooks and workers, each of them the test's own.
 type stage struct {
@@ -41,10 +55,7 @@ type stage struct {
 
 func newStage(t testing.TB, limits string, redisConfig ...string) *stage {
 	t.Helper()
-	bin, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := built(t)
 	s := &stage{t: t, bin: bin, dir: t.TempDir(), redis: redistest.Start(t, redisConfig...)}
 	s.rdb = s.redis.Client()
 	s.client = queue.NewClient(s.rdb)

@@ -26,8 +26,22 @@ import (
 	"github.com/headgate/headgate/internal/test/redistest"
 )
 
-// built is where the programs are, for all tests.
-var built = sync.OnceValues(func() (string, error) { return binaries.Build("../../..", "../../../cmd/...", "./receiver") })
+// programs are built by the first test that needs them.
+var programs struct {
+	sync.Once
+	err error
+}
+
+// built returns the folder of the programs.
+func built(t testing.TB) string {
+	t.Helper()
+	dir := redistest.Dir(t)
+	programs.Do(func() { programs.err = binaries.Build(dir, "../../..", "../../../cmd/...", "./receiver") })
+	if programs.err != nil {
+		t.Fatal(programs.err)
+	}
+	return dir
+}
 
 func TestMain(m *testing.M) {
 	pacer.Main()
@@ -77,10 +91,7 @@ func newStage(t testing.TB, limits string, redisConfig ...string) *stage {
 // newBareStage has no receiver: the test has one of its own.
 func newBareStage(t testing.TB, limits string, redis *redistest.Server) *stage {
 	t.Helper()
-	bin, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := built(t)
 	s := &stage{t: t, bin: bin, dir: t.TempDir(), redis: redis, url: redis.URL()}
 	s.write("limits.yaml", limits)
 	return s

@@ -50,6 +50,14 @@ func sharedDir(t testing.TB) string {
 	return shared.dir
 }
 
+// Dir returns a folder that all tests of this binary share. [Main] removes it.
+func Dir(t testing.TB) string {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	return sharedDir(t)
+}
+
 // Queue returns a unique queue name that begins with the test's name. It consists of the letters
 // a-z, digits, _ and -.
 func Queue(t testing.TB) string {
