@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,10 @@ var (
 	// not have been enqueued. Enqueueing it again is safe while its Key is taken.
 	ErrUnknown = errors.New("not known whether the job was enqueued")
 
+	// ErrUnknownQueue reports a queue without published limits, to a client that requires
+	// them. Nothing was enqueued.
+	ErrUnknownQueue = errors.New("unknown queue")
+
 	// ErrEvicts reports that Redis is configured to evict keys when its memory is full,
 	// which would lose jobs. Nothing was enqueued.
 	ErrEvicts = errors.New("this redis evicts keys when memory is full")
@@ -51,7 +56,16 @@ type Client struct {
 
 // NewClient returns a client that enqueues jobs in the given Redis.
 func NewClient(client redis.UniversalClient) *Client {
-	return &Client{redis: client, routes: routes{redis: client}, registered: map[string]bool{}, shared: map[string]*coalesce.Group[*gathered]{}}
+	return &Client{redis: client, routes: routes{redis: client, queues: map[string]listing{}}, registered: map[string]bool{}, shared: map[string]*coalesce.Group[*gathered]{}}
+}
+
+// RequireLimits makes the client refuse jobs and follow-ups for queues without published limits
+// ([ErrUnknownQueue]). It is for programs that take the names of queues from others, who could
+// otherwise create any number of queues, and avoid limits by naming another one. It must be
+// called before jobs are enqueued.
+func (c *Client) RequireLimits() *Client {
+	c.routes.published = true
+	return c
 }
 
 // Receipt identifies an accepted job.
@@ -153,6 +167,9 @@ func (c *Client) prepare(ctx context.Context, job Job, now time.Time, again *ret
 		var a accepted
 		if err == nil {
 			a, err = c.accept(ctx, job, queue, now)
+		} else if _, ok := errors.AsType[*validation.Error](err); ok {
+			_, others := job.accept(cmp.Or(job.Queue, "none"), now) // all mistakes are told at once
+			err = errors.Join(err, others)
 		}
 		if _, asked := errors.AsType[*lookupError](err); asked && passing(err) && again.wait(ctx, time.Time{}) {
 			continue

@@ -512,7 +512,7 @@ func TestEnqueueOnARedisThatFailsOver(t *testing.T) {
 			}
 			return send()
 		})
-		client.registered["q"] = true
+		client.registered["q"], client.routes.queues["q"] = true, listing{read: time.Now()}
 		if _, err := client.Enqueue(within(t), job); err != nil || h.n < 4 {
 			t.Errorf("after %d tries: %v", h.n, err)
 		}

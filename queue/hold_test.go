@@ -35,7 +35,7 @@ func TestPauseScopes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			limits := limitsOf(perTenant(1000))
 			q := limits.Queues[""]
-			q.Kinds = []string{"spare:x", "other:x"} // two of them: lanes are split
+			q.Kinds = []string{"call", "other:x"} // two of them: lanes are split
 			limits.Queues[""] = q
 			r := startRig(t, -1, limits, nil)
 			client := r.server.Client()

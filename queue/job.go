@@ -22,7 +22,8 @@ type Job struct {
 	Key string
 
 	// Queue is where the job waits. "" means the queue whose limits list Kind, or, if no
-	// limits were published, the queue named like Kind.
+	// limits were published, the queue named like Kind. A queue whose limits list other kinds
+	// is refused.
 	Queue string
 
 	// KeyUntil says when Key is free for another job. "" means [Forgotten].

@@ -2,6 +2,8 @@ package queue
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -17,40 +19,110 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// routes looks up the queue that serves a kind. It reads all routes from Redis again after
-// routesAge, or for a kind that it does not know.
+// routes looks up the queue that serves a kind, and what the limits of a queue list. It reads them
+// from Redis again after routesAge, and before it refuses a job.
 type routes struct {
-	redis redis.UniversalClient
+	redis     redis.UniversalClient
+	published bool // only queues with published limits
 
-	mu    sync.Mutex
-	known map[string]string
-	asked time.Time
+	mu     sync.Mutex
+	known  map[string]string // queues by kind
+	asked  time.Time
+	queues map[string]listing
 }
 
-const routesAge = 5 * time.Second
+// listing is what the limits of a queue say of kinds.
+type listing struct {
+	read  time.Time
+	found bool     // it has limits
+	kinds []string // empty: it takes any
+}
 
+const (
+	routesAge  = 5 * time.Second
+	refusalAge = 100 * time.Millisecond // of what a refusal is based on
+	maxListed  = 1000                   // queues that are remembered
+)
+
+// queueOf returns the queue of a job: the one it names, unless the limits of that list other kinds,
+// or that of its kind. Errors: [validation.Error], with [ErrUnknownQueue] as its cause if the
+// queue must have limits and has none.
 func (r *routes) queueOf(ctx context.Context, job Job) (string, error) {
-	if job.Queue != "" {
-		return job.Queue, nil
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	queue, ok := r.known[job.Kind]
-	if age := time.Since(r.asked); age > routesAge || (!ok && age > 100*time.Millisecond) {
-		known, err := r.redis.HGetAll(ctx, store.RoutesKey).Result()
+	queue := job.Queue
+	if queue == "" {
+		var err error
+		if queue, err = r.route(ctx, job.Kind); err != nil || !r.published {
+			return queue, err
+		}
+	}
+	if !check.QueuePattern.MatchString(queue) {
+		return queue, nil // which is told with the other mistakes of the job
+	}
+	var list listing
+	for _, age := range []time.Duration{routesAge, refusalAge} {
+		var err error
+		if list, err = r.listing(ctx, job.Kind, queue, age); err != nil {
+			return "", err
+		}
+		if (list.found || !r.published) && (len(list.kinds) == 0 || slices.Contains(list.kinds, job.Kind)) {
+			return queue, nil
+		}
+	}
+	if !list.found {
+		names, err := store.Queues(ctx, r.redis)
 		if err != nil {
 			return "", &lookupError{job.Kind, err}
 		}
+		return "", &validation.Error{Field: "queue", Reason: "no limits were published for " + check.Quote(queue) + check.Suggest(queue, names), Cause: ErrUnknownQueue}
+	}
+	home, err := r.route(ctx, job.Kind)
+	if err != nil {
+		return "", err
+	}
+	return "", validation.Field("queue", fmt.Sprintf("%s is not for kind %s, whose queue is %s", check.Quote(queue), check.Quote(job.Kind), check.Quote(home)))
+}
+
+// route returns the queue of a kind.
+func (r *routes) route(ctx context.Context, kind string) (string, error) {
+	queue, ok := r.known[kind]
+	if age := time.Since(r.asked); age > routesAge || !ok && age > refusalAge {
+		known, err := r.redis.HGetAll(ctx, store.RoutesKey).Result()
+		if err != nil {
+			return "", &lookupError{kind, err}
+		}
 		r.known, r.asked = known, time.Now()
-		queue, ok = known[job.Kind]
+		queue, ok = known[kind]
 	}
 	if ok {
 		return queue, nil
 	}
 	if len(r.known) == 0 {
-		return job.Kind, nil
+		return kind, nil
 	}
-	return "", validation.Field("kind", fmt.Sprintf("no queue serves %s%s", check.Quote(job.Kind), check.Suggest(job.Kind, slices.Sorted(maps.Keys(r.known)))))
+	return "", validation.Field("kind", fmt.Sprintf("no queue serves %s%s", check.Quote(kind), check.Suggest(kind, slices.Sorted(maps.Keys(r.known)))))
+}
+
+// listing returns what the limits of a queue say of kinds, read at most age ago.
+func (r *routes) listing(ctx context.Context, kind, queue string, age time.Duration) (listing, error) {
+	if list, ok := r.queues[queue]; ok && time.Since(list.read) < age {
+		return list, nil
+	}
+	text, err := r.redis.HGet(ctx, store.Key(queue, "limits"), "*").Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return listing{}, &lookupError{kind, err}
+	}
+	var stored struct {
+		Kinds []string `json:"kinds"`
+	}
+	_ = json.Unmarshal([]byte(text), &stored) // damaged limits are told by the scripts
+	if len(r.queues) >= maxListed {
+		clear(r.queues)
+	}
+	list := listing{time.Now(), err == nil, stored.Kinds}
+	r.queues[queue] = list
+	return list, nil
 }
 
 // lookupError reports that the queue of a kind could not be read from Redis.

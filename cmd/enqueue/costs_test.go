@@ -9,6 +9,7 @@ import (
 
 func TestSendWithCosts(t *testing.T) {
 	server := redistest.Start(t)
+	publishEmpty(t, server.Client(), "q")
 	out, errText, code := enqueue(t, "", "send", "--redis", server.URL(), "--queue", "q", "--kind", "call", "--tenant", "a", "--payload", "1",
 		"--costs", "tokens=1200", "--costs", "cents=5", "--key", "k", "--key-until", "ended", "--json")
 	if code != exitOK {

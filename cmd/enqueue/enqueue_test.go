@@ -394,6 +394,7 @@ func TestVersion(t *testing.T) {
 func TestPrivateWarning(t *testing.T) {
 	server := redistest.Start(t)
 	url, client := server.URL(), server.Client()
+	publishEmpty(t, client, "webhook")
 	allow := func(details string) {
 		t.Helper()
 		text, err := json.Marshal(workers.Info{ID: "w", Queues: []string{"webhook"}, Kinds: []string{"webhook"}, Details: json.RawMessage(details)})
@@ -451,5 +452,46 @@ func TestSendTellsAllMistakes(t *testing.T) {
 				t.Errorf("%s: %s; want %s", name, errText, want)
 			}
 		}
+	}
+}
+
+// publishEmpty publishes a queue without limits, which takes all kinds.
+func publishEmpty(t *testing.T, client redis.UniversalClient, name string) {
+	t.Helper()
+	if err := operate.Publish(t.Context(), client, limits.Set{Queues: map[string]limits.Queue{name: {}}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOnlyPublishedQueues: jobs go only to queues with limits that are for their kind, however
+// many others are named.
+func TestOnlyPublishedQueues(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client()
+	set := limits.Set{Queues: map[string]limits.Queue{"webhook": {Kinds: []string{"webhook"}}, "email": {Kinds: []string{"email"}}}}
+	if err := operate.Publish(t.Context(), client, set); err != nil {
+		t.Fatal(err)
+	}
+	send := []string{"send", "--redis", server.URL(), "--tenant", "a", "--payload", `{"url":"http://8.8.8.8/"}`}
+	for want, more := range map[string][]string{
+		`queue: no limits were published for "webhok"; did you mean "webhook"?`: {"--kind", "webhook", "--queue", "webhok"},
+		`queue: "email" is not for kind "webhook", whose queue is "webhook"`:    {"--kind", "webhook", "--queue", "email"},
+		`kind: no queue serves "webhok"; did you mean "webhook"?`:               {"--kind", "webhok"},
+		`kind: no queue serves "mine"`:                                          {"--kind", "mine", "--queue", "email"},
+		`queue: no limits were published for "emial"; did you mean "email"?`:    {"--kind", "mine", "--queue", "emial"},
+	} {
+		if out, errText, code := enqueue(t, "", append(send, more...)...); code != exitUsage || !strings.Contains(errText, want) {
+			t.Errorf("%v: %q, %q, exit %d; want %q", more, out, errText, code, want)
+		}
+	}
+	var lines strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&lines, `{"kind":"mine%d","queue":"made-up-%d","tenant":"a","payload":1}`+"\n", i, i)
+	}
+	if out, errText, code := enqueue(t, lines.String(), "bulk", "--redis", server.URL(), "--rejected", filepath.Join(t.TempDir(), "rejected"), "-"); code == exitOK {
+		t.Errorf("%q %q", out, errText)
+	}
+	if names := client.SMembers(t.Context(), "asynq:queues").Val(); len(names) != 2 {
+		t.Errorf("queues %q; want the two with limits", names)
 	}
 }

@@ -9,7 +9,8 @@ import (
 // TestStoppedIsSaid: whoever sends a job or asks for one learns that no worker takes
 // it, or who paused it.
 func TestStoppedIsSaid(t *testing.T) {
-	url, _ := own(t) // whose queue has workers for call, webhook and email
+	url, client := own(t) // whose queue has workers for call, webhook and email
+	publishEmpty(t, client, "nobodys")
 	says := func(args []string, wants ...string) {
 		t.Helper()
 		out, errText, code := enqueue(t, "", append(args, "--redis", url)...)
@@ -20,11 +21,11 @@ func TestStoppedIsSaid(t *testing.T) {
 		}
 	}
 	nobody := "no worker serves queue nobodys"
-	says([]string{"send", "--queue", "nobodys", "--kind", "call", "--tenant", "acme", "--payload", "{}"}, "(waiting in its lane); "+nobody+"\n")
-	says([]string{"send", "--queue", "nobodys", "--kind", "call", "--tenant", "acme", "--payload", "{}", "--json"}, `"unserved":"`+nobody+`"`)
+	says([]string{"send", "--queue", "nobodys", "--kind", "other", "--tenant", "acme", "--payload", "{}"}, "(waiting in its lane); "+nobody+"\n")
+	says([]string{"send", "--queue", "nobodys", "--kind", "other", "--tenant", "acme", "--payload", "{}", "--json"}, `"unserved":"`+nobody+`"`)
 	says([]string{"status", "--queue", "nobodys"}, nobody)
 	says([]string{"status", "--queue", "nobodys", "--json"}, `"unserved":["`+nobody+`"]`)
-	says([]string{"estimate", "--queue", "nobodys", "--tenant", "acme", "--kind", "call", "--jobs", "3", "--json"}, `"unserved":"`+nobody+`"`)
+	says([]string{"estimate", "--queue", "nobodys", "--tenant", "acme", "--kind", "other", "--jobs", "3", "--json"}, `"unserved":"`+nobody+`"`)
 
 	says([]string{"send", "--kind", "call", "--tenant", "acme", "--payload", "{}", "--key", "1"}, "acme:1 in queue calls (waiting in its lane)\n")
 	says([]string{"pause", "--queue", "calls", "--tenant", "acme", "--for", "1h", "--actor", "ann", "--reason", "bounces, ticket 4711", "--yes"})

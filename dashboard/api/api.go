@@ -103,7 +103,7 @@ func New(config Config) (*API, error) {
 	config.Requests = config.Requests.withDefaults()
 	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	a := &API{
-		config: config, logger: config.Logger, mux: http.NewServeMux(), open: map[string]bool{}, client: queue.NewClient(config.Redis),
+		config: config, logger: config.Logger, mux: http.NewServeMux(), open: map[string]bool{}, client: queue.NewClient(config.Redis).RequireLimits(),
 		batches: make(chan struct{}, maxBatches), refused: newRefusals(config.Redis, config.Logger), hide: newRedaction(config.Redact),
 	}
 	if a.inspector = config.Inspector; a.inspector == nil {

@@ -81,7 +81,7 @@ func TestEnqueueRefuses(t *testing.T) {
 		`{"kind":"call","tenant":"a","payload":1,"max_attempts":"ten"}`: "max_attempts: must be a whole number",
 	} {
 		got := r.want(400, want, "POST", "/jobs", body)
-		if got.get(t, "code") != "invalid" || got.get(t, "status") != 400.0 {
+		if code := got.get(t, "code"); code != "invalid" && code != "unknown_queue" || got.get(t, "status") != 400.0 {
 			t.Errorf("%s: %s", body, got.body)
 		}
 	}
@@ -166,7 +166,7 @@ func TestWhoMayNot(t *testing.T) {
 	// Nothing of all that was done.
 	r.key = keys["ops"]
 	r.want(200, `"waiting":2`, "GET", at, "")
-	if n := server.Client().LLen(t.Context(), "headgate:{"+r.queue+"}:audit").Val(); n != 1 { // the limits were published
+	if n := server.Client().LLen(t.Context(), "headgate:{"+r.queue+"}:audit").Val(); n != 2 { // limits were published twice
 		t.Errorf("%d changes are in the audit", n)
 	}
 	r.want(200, "refused", "GET", "/audit", "")
@@ -324,7 +324,7 @@ var _ http.Handler = (*API)(nil)
 // TestRedisThatEvicts: the server cannot accept jobs for now, and says what is to be done.
 func TestRedisThatEvicts(t *testing.T) {
 	r := newRig(t, redistest.Start(t, "--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"), nil)
-	answer := r.want(http.StatusServiceUnavailable, "set maxmemory-policy noeviction", "POST", "/jobs", `{"kind":"call","tenant":"a","payload":1}`)
+	answer := r.want(http.StatusServiceUnavailable, "set maxmemory-policy noeviction", "POST", "/jobs", r.job("a", ""))
 	if answer.header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}
@@ -371,4 +371,35 @@ func TestDeleteWithoutABody(t *testing.T) {
 		r.want(200, `"cleared":true`, "DELETE", at+"/tenants/acme/limits/tenant"+query, "")
 	}
 	r.want(400, `"field":"reason"`, "DELETE", at+"/jobs/nobody", `{"reason":""}`)
+}
+
+// TestUnknownQueue: no request makes a queue, also not by a follow-up, and none goes round limits
+// by naming another queue.
+func TestUnknownQueue(t *testing.T) {
+	r := newRig(t, redistest.Start(t), nil)
+	set := limits.Set{Queues: map[string]limits.Queue{"webhook": {Kinds: []string{"webhook"}}, "email": {Kinds: []string{"email"}}}}
+	if err := operate.Publish(t.Context(), r.redis, set); err != nil {
+		t.Fatal(err)
+	}
+	before := r.redis.SCard(t.Context(), "asynq:queues").Val()
+	job := func(kind, queue, more string) string {
+		return fmt.Sprintf(`{"kind":%q,"queue":%q,"tenant":"a","payload":1%s}`, kind, queue, more)
+	}
+	for body, want := range map[string]string{
+		job("call", "webhok", ""):   `did you mean \"webhook\"?","code":"unknown_queue"`,
+		job("email", "webhook", ""): `\"webhook\" is not for kind \"email\", whose queue is \"email\"","code":"invalid"`,
+		job("call", "email", ""):    `no queue serves \"call\"`,
+		job("email", "email", `,"on_success":`+job("call", "made-up", "")): `"field":"on_success.queue"`,
+		`{"kind":"email","queue":"emial","tenant":"","payload":1}`:         `"field":"tenant"`,
+	} {
+		r.want(400, want, "POST", "/jobs", body)
+	}
+	var all strings.Builder
+	for i := range 1000 {
+		all.WriteString(job("call", fmt.Sprint("made-up-", i), "") + "\n")
+	}
+	r.want(207, `"accepted":0,"existing":0,"refused":1000`, "POST", "/jobs/batch", all.String(), "Content-Type", ndjson)
+	if after := r.redis.SCard(t.Context(), "asynq:queues").Val(); after != before {
+		t.Errorf("%d queues; there were %d", after, before)
+	}
 }

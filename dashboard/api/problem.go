@@ -45,6 +45,7 @@ type fieldError struct {
 // Codes of problems, by which programs can distinguish them.
 const (
 	codeInvalid     = "invalid"         // 400: the request can never be accepted
+	codeNoQueue     = "unknown_queue"   // 400: no limits were published for the queue
 	codeNoKey       = "unauthenticated" // 401
 	codeForbidden   = "forbidden"       // 403
 	codeReadOnly    = "read_only"       // 403
@@ -109,6 +110,8 @@ func problemOf(err error) *problem {
 		switch {
 		case errors.Is(err, validation.ErrNotFound):
 			p.Status, p.Code = http.StatusNotFound, codeNotFound
+		case errors.Is(err, queue.ErrUnknownQueue):
+			p.Code = codeNoQueue
 		case errors.Is(err, operate.ErrState):
 			p.Status, p.Code = http.StatusConflict, codeWrongState
 		}

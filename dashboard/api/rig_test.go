@@ -44,6 +44,9 @@ func newRig(t testing.TB, server *redistest.Server, change func(*Config)) *rig {
 		change(&config)
 	}
 	redistest.Serve(r.redis, r.queue, "call") // before the API looks for the first time
+	if err := operate.Publish(t.Context(), r.redis, limits.Set{Queues: map[string]limits.Queue{r.queue: {}}}); err != nil {
+		t.Fatal(err)
+	}
 	var err error
 	if r.api, err = New(config); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -43,6 +45,9 @@ func TestStoppedIsSaid(t *testing.T) {
 	says(r.want(200, "", "POST", at+"/estimate", `{"tenant":"globex","kind":"call","jobs":3}`), pause, text)
 	says(r.want(200, "", "GET", at+"/tenants/globex", ""), pause, text)
 
+	if err := operate.Publish(t.Context(), r.redis, limits.Set{Queues: map[string]limits.Queue{r.queue + "-2": {}}}); err != nil {
+		t.Fatal(err)
+	}
 	nobodys := strings.Replace(r.job("acme", ""), r.queue, r.queue+"-2", 1)
 	says(r.want(202, "", "POST", "/jobs", nobodys), `"unserved":"no worker serves queue `+r.queue+`-2"`, `"confidence":"none"`)
 	for _, path := range []string{"", "/tenants", "/tenants/acme"} { // no end is promised

@@ -7,12 +7,14 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/workers"
 )
@@ -21,10 +23,16 @@ import (
 type Unserved struct {
 	Queue string
 	Kind  string // for which no worker of the queue has a handler; "": no worker serves the queue
+
+	// Unlisted reports that the limits of the queue list other kinds.
+	Unlisted bool
 }
 
 // String returns the reason as text.
 func (u Unserved) String() string {
+	if u.Unlisted {
+		return fmt.Sprintf("queue %s is not for kind %s, which its limits do not list", u.Queue, u.Kind)
+	}
 	if u.Kind == "" {
 		return "no worker serves queue " + u.Queue
 	}
@@ -38,7 +46,11 @@ func (in *Inspector) Unserved(ctx context.Context, queue, kind string) (*Unserve
 	if err != nil {
 		return nil, err
 	}
-	return unserved(queue, rediskey.Escape(kind), kinds), nil
+	published, err := effective.Published(ctx, in.redis, queue)
+	if err != nil {
+		return nil, err
+	}
+	return unserved(queue, rediskey.Escape(kind), kinds, published.Kinds), nil
 }
 
 // UnservedJobs returns how many jobs could go in queues that no worker serves, by queue:
@@ -90,14 +102,17 @@ func (in *Inspector) UnservedJobs(ctx context.Context) (map[string]int64, error)
 }
 
 // unserved returns the reason for an escaped kind. kinds are those that workers of the
-// queue have handlers for; nil means that no worker serves the queue. The kind "" is not
-// known, and any worker may have a handler for it.
-func unserved(queue, kind string, kinds map[string]bool) *Unserved {
+// queue have handlers for; nil means that no worker serves the queue. listed are the kinds of
+// the queue's limits; none means all. The kind "" is not known, and any worker may have a
+// handler for it.
+func unserved(queue, kind string, kinds map[string]bool, listed []string) *Unserved {
 	switch {
+	case kind != "" && len(listed) > 0 && !slices.Contains(listed, store.Unescape(kind)):
+		return &Unserved{queue, store.Unescape(kind), true}
 	case kinds == nil:
 		return &Unserved{Queue: queue}
 	case kind != "" && !kinds[kind]:
-		return &Unserved{queue, store.Unescape(kind)}
+		return &Unserved{Queue: queue, Kind: store.Unescape(kind)}
 	}
 	return nil
 }
@@ -154,7 +169,9 @@ func readServing(ctx context.Context, client redis.UniversalClient) (*serving, e
 }
 
 // unserved returns why no worker takes the jobs of a lane; nil if a worker does.
-func (f *forecast) unserved(l *lane) *Unserved { return unserved(f.queue, l.Kind, f.kinds) }
+func (f *forecast) unserved(l *lane) *Unserved {
+	return unserved(f.queue, l.Kind, f.kinds, f.rules.Kinds)
+}
 
 // closedUntil returns when a lane may go again that is paused or that no worker serves,
 // in seconds from now; +Inf if somebody has to act first.
@@ -171,7 +188,7 @@ func (f *forecast) unservedJobs(waiting int64) (reasons []Unserved, jobs int64) 
 	if f.kinds == nil {
 		return []Unserved{{Queue: f.queue}}, waiting
 	}
-	byKind := map[string]float64{}
+	byKind := map[Unserved]float64{}
 	for i := range f.lanes {
 		l := &f.lanes[i]
 		if u := f.unserved(l); u != nil && l.jobs > 0 {
@@ -179,12 +196,12 @@ func (f *forecast) unservedJobs(waiting int64) (reasons []Unserved, jobs int64) 
 			if l.added {
 				stands = 1
 			}
-			byKind[u.Kind] += float64(l.jobs) * stands
+			byKind[*u] += float64(l.jobs) * stands
 		}
 	}
-	for _, kind := range slices.Sorted(maps.Keys(byKind)) {
-		reasons = append(reasons, Unserved{f.queue, kind})
-		jobs += int64(byKind[kind])
+	for _, u := range slices.SortedFunc(maps.Keys(byKind), func(a, b Unserved) int { return strings.Compare(a.Kind, b.Kind) }) {
+		reasons = append(reasons, u)
+		jobs += int64(byKind[u])
 	}
 	return reasons, min(jobs, waiting)
 }

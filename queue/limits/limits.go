@@ -28,7 +28,8 @@ type Set struct {
 
 // Queue shapes one queue, which stands for one provider account.
 type Queue struct {
-	// Kinds of jobs that go to this queue by default. A kind has one queue.
+	// Kinds of jobs that go to this queue; others are refused, and not called if they are there
+	// already. Empty: any kind, for jobs that name the queue. A kind has one queue.
 	Kinds []string
 
 	// Limits hold together: a job goes at a moment at which all admit it.

@@ -242,12 +242,29 @@ func PublishBy(ctx context.Context, client redis.UniversalClient, limits limits.
 			return err
 		}
 	}
-	if len(routes) > 0 {
-		if err := client.HSet(ctx, store.RoutesKey, routes).Err(); err != nil {
-			return fmt.Errorf("publish the queues of kinds: %w", err)
-		}
+	if err := publishRoutes(ctx, client, routes, limits); err != nil {
+		return fmt.Errorf("publish the queues of kinds: %w", err)
 	}
 	return nil
+}
+
+// publishRoutes sets the queues of kinds, and removes kinds that the published queues no longer
+// list.
+func publishRoutes(ctx context.Context, client redis.UniversalClient, routes map[string]string, set limits.Set) error {
+	known, err := client.HGetAll(ctx, store.RoutesKey).Result()
+	if err != nil {
+		return err
+	}
+	pipe := client.Pipeline()
+	for kind, queue := range known {
+		if _, published := set.Queues[queue]; published && routes[kind] == "" {
+			pipe.HDel(ctx, store.RoutesKey, kind)
+		}
+	}
+	if len(routes) > 0 {
+		pipe.HSet(ctx, store.RoutesKey, routes)
+	}
+	return store.Execute(ctx, pipe)
 }
 
 // publishQueue writes to a new key and then renames it, so that no script ever reads a

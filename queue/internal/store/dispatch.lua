@@ -61,7 +61,8 @@ local lease = tonumber(ARGV[8])
 local MAX_RELEASED, MAX_LOOKS, MAX_CROWD, MAX_GHOSTS = 50, 32, 8, 16
 local RETRY_US = 5000000 -- until a damaged lane is looked at again
 -- Without the limits of the queue, nothing is released.
-local usable = attempt('limits', function() set_calendars(ARGV[6]) end)
+local kinds = {}
+local usable = attempt('limits', function() kinds = set_calendars(ARGV[6]) end)
 -- Most queues have none of these, and one command checks that. asynq's tools can pause a
 -- queue.
 local unserved = headgate .. 'unserved'
@@ -76,9 +77,14 @@ local room = math.max(0, math.min(tonumber(ARGV[2]), MAX_RELEASED))
 -- no_room reports whether no more jobs may be handed over in this call.
 local function no_room() return #handed >= room or handed_bytes >= MAX_BYTES end
 
-local handled = {}
+-- handles reports whether the caller takes jobs of a kind, which the queue's limits list or do not
+-- restrict: a job that came by another way must not be called under limits that are not its own.
+local handled, listed = {}, {}
+for _, name in ipairs(kinds) do listed[escape(name)] = true end
 local function handles(kind)
-  if handled[kind] == nil then handled[kind] = ARGV[7] == '' or string.find(ARGV[7], ',' .. kind .. ',', 1, true) ~= nil end
+  if handled[kind] == nil then
+    handled[kind] = (ARGV[7] == '' or string.find(ARGV[7], ',' .. kind .. ',', 1, true) ~= nil) and (kinds[1] == nil or listed[kind] == true)
+  end
   return handled[kind]
 end
 local pausing = exists(headgate .. 'pauses')
@@ -361,7 +367,9 @@ end
 -- Lanes that another worker put aside and that this worker can serve. There may be any
 -- number of unserved kinds, so it asks for each of its own.
 local served = {}
-for kind in string.gmatch(ARGV[7], '[^,]+') do served[#served + 1] = kind end
+for kind in string.gmatch(ARGV[7], '[^,]+') do
+  if handles(kind) then served[#served + 1] = kind end
+end
 if ARGV[7] == '' then served = read('SRANDMEMBER', unserved, MAX_LOOKS) end
 if served[1] and exists(unserved) then
   for i, there in ipairs(read('SMISMEMBER', unserved, unpack(served))) do

@@ -78,7 +78,7 @@ end
 -- set_calendars takes what the caller computed from time zones: the windows of calendar
 -- limits, and under "w:TEXT" the openings of send windows. All published ones must be
 -- there before anything is written; if the caller does not know the newest limits, it
--- reads them again.
+-- reads them again. It returns the kinds that the limits list.
 local calendars = {}
 local function set_calendars(text)
   if text ~= '' then calendars = cjson.decode(text) end
@@ -88,6 +88,7 @@ local function set_calendars(text)
   for _, window in ipairs(config().windows or {}) do
     if not calendars['w:' .. window] then error('STALE the send window ' .. window .. ' was not passed', 0) end
   end
+  return config().kinds or {}
 end
 
 local function lane_name(tenant, attributes) return lane_of(config().attributes, tenant, attributes) end
