@@ -24,6 +24,8 @@ import (
 	"github.com/headgate/headgate/internal/test/logtest"
 	"github.com/headgate/headgate/internal/test/pacer"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/limitsfile"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // programs are built by the first test that needs them.
@@ -88,12 +90,19 @@ func newStage(t testing.TB, limits string, redisConfig ...string) *stage {
 	return s
 }
 
-// newBareStage has no receiver: the test has one of its own.
+// newBareStage has no receiver: the test has one of its own. The limits are published, so that
+// jobs can be enqueued before the first worker runs.
 func newBareStage(t testing.TB, limits string, redis *redistest.Server) *stage {
 	t.Helper()
 	bin := built(t)
 	s := &stage{t: t, bin: bin, dir: t.TempDir(), redis: redis, url: redis.URL()}
-	s.write("limits.yaml", limits)
+	set, err := limitsfile.Load(s.write("limits.yaml", limits))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := operate.Publish(t.Context(), redis.Client(), set); err != nil {
+		t.Fatal(err)
+	}
 	return s
 }
 
