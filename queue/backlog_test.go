@@ -101,7 +101,12 @@ func TestMemoryOfAHeldJob(t *testing.T) {
 	r.run(t)
 	defer close(over)
 	r.wait(t, time.Minute)
-	all := used() - before
+	all := used()
+	for range 10 { // what is held is in every reading, unlike the buffers of what goes on beside
+		time.Sleep(50 * time.Millisecond)
+		all = min(all, used())
+	}
+	all -= before
 	t.Logf("%d bytes for a held job", all/jobs)
 	if all > most {
 		t.Errorf("%d bytes for %d held jobs; want at most %d", all, jobs, most)
