@@ -46,7 +46,7 @@ func (w *Worker) Call(ctx context.Context, job Job) (lifecycle.Outcome, error) {
 		running.MaxAttempts = store.DefaultMaxAttempts
 	}
 	current := &call{job: running, handler: &h}
-	ctx, cancel := context.WithTimeout(withResult(context.WithValue(ctx, callKey{}, current), &callResult{}), h.timeout)
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, callKey{}, current), h.timeout)
 	defer cancel()
 	err = h.protected(ctx, checked.payload)
 	return OutcomeOf(ctx, err), err

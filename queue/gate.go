@@ -289,8 +289,8 @@ func (g *gate) takeTurn(ctx context.Context, job *Running) *turn {
 
 // call makes the call and returns the verdict on its answer.
 func (g *gate) call(ctx context.Context, h *handler, job *Running) (v verdict) {
-	current, result := &call{job: job, handler: h, gate: g}, &callResult{}
-	callCtx, cancel := context.WithDeadline(withResult(context.WithValue(ctx, callKey{}, current), result), job.task.End(time.Now(), h.timeout))
+	current := &call{job: job, handler: h, gate: g}
+	callCtx, cancel := context.WithDeadline(context.WithValue(ctx, callKey{}, current), job.task.End(time.Now(), h.timeout))
 	defer cancel()
 	called, began := g.clock.now(), time.Now()
 	g.sending.Add(1)
@@ -316,7 +316,7 @@ func (g *gate) call(ctx context.Context, h *handler, job *Running) (v verdict) {
 	if after := current.pauseAfter(); after.length > v.hold.length && v.hold.sign == "" {
 		v.hold = after
 	}
-	v.result = result.take()
+	v.result = current.result
 	if err != nil {
 		g.logger.Info("call failed", logkey.Queue, g.queue, logkey.Kind, job.Kind, logkey.Job, job.ID, logkey.Tenant, job.Tenant,
 			logkey.Attempt, job.Attempt, logkey.Outcome, v.outcome, logkey.Error, err)

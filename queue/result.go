@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/headgate/headgate/internal/check"
@@ -24,7 +23,7 @@ const maxResult = 64 << 10
 // It returns an error if the value is too large or cannot be encoded, or if ctx is not the
 // context of a call in flight.
 func SetResult(ctx context.Context, value any) error {
-	slot, ok := ctx.Value(resultKey{}).(*callResult)
+	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {
 		return errors.New("queue: SetResult: ctx is not from a handler")
 	}
@@ -35,7 +34,13 @@ func SetResult(ctx context.Context, value any) error {
 	if len(encoded) > maxResult {
 		return fmt.Errorf("queue: SetResult: %d bytes; the maximum is %d; store large data elsewhere and keep a reference", len(encoded), maxResult)
 	}
-	return slot.set(encoded)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return errors.New("queue: SetResult: the call has ended")
+	}
+	c.result = slices.Clone(encoded)
+	return nil
 }
 
 // ResultKind names a kind of job whose call has a result. In is the type of its payload and
@@ -108,36 +113,6 @@ func (e *resultError) Error() string {
 }
 func (e *resultError) Unwrap() error   { return e.err }
 func (e *resultError) Permanent() bool { return true }
-
-// callResult is the result that a handler has set for one call.
-type callResult struct {
-	mu    sync.Mutex
-	value []byte
-	over  bool
-}
-
-type resultKey struct{}
-
-func withResult(ctx context.Context, result *callResult) context.Context {
-	return context.WithValue(ctx, resultKey{}, result)
-}
-
-func (r *callResult) set(value []byte) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.over {
-		return errors.New("queue: SetResult: the call has ended")
-	}
-	r.value = slices.Clone(value)
-	return nil
-}
-
-func (r *callResult) take() []byte {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.over = true
-	return r.value
-}
 
 // JobResult is the state and the result of one job.
 type JobResult struct {

@@ -80,6 +80,7 @@ type call struct {
 	mu       sync.Mutex
 	over     bool // the handler has returned
 	actual   map[string]int64
+	result   []byte
 	pause    hold
 	progress *reporter // nil: nothing was reported
 }
@@ -162,6 +163,7 @@ func (c *call) actualCosts() string {
 
 func newRunning(queue, id string, task asynqwire.Message) *Running {
 	headers := task.Headers
+	task.Headers = nil // the job has them; a worker may hold thousands of jobs
 	job := &Running{
 		ID: id, Queue: queue, Kind: task.Kind, Tenant: headers[asynqwire.HeaderTenant],
 		Attempt: task.Retried + 1, MaxAttempts: store.DefaultMaxAttempts,
