@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"strconv"
 	"sync/atomic"
@@ -33,10 +34,13 @@ type heart struct {
 	clock    *redisClock
 	capacity *capacity
 	sending  *atomic.Int64
-	details  func() any // nil: none
+	starving map[string]*starvation // by queue
+	details  func() any             // nil: none
 	logger   *slog.Logger
 
 	info    workers.Info
+	starved map[string]time.Duration // sums at the latest beat, by queue
+	beaten  time.Duration            // the latest beat, on the boot clock
 	failing bool
 	dropped bool                 // the latest details were invalid, which was logged
 	asked   chan json.RawMessage // receives the details that were asked for; nil: not asked
@@ -67,6 +71,7 @@ func (h *heart) Run(ctx context.Context) {
 func (h *heart) beat(ctx context.Context) {
 	now := h.clock.now().UTC()
 	h.info.Seen, h.info.Held, h.info.Sending = now, int(h.capacity.held.Load()), int(h.sending.Load())
+	h.info.Starved = h.starvedShares()
 	h.askDetails()
 	text, err := encodeJSON(h.info)
 	if err == nil {
@@ -100,6 +105,19 @@ func (h *heart) send(ctx context.Context, text []byte, now time.Time) error {
 		h.renewals.note(began)
 	}
 	return err
+}
+
+// starvedShares returns [workers.Info].Starved since the beat before.
+func (h *heart) starvedShares() map[string]float64 {
+	shares, sums, now := map[string]float64{}, map[string]time.Duration{}, boottime.Now()
+	for queue, s := range h.starving {
+		sums[queue] = s.sum()
+		if share := math.Round(100*(sums[queue]-h.starved[queue]).Seconds()/(now-h.beaten).Seconds()) / 100; share > 0 {
+			shares[queue] = min(share, 1)
+		}
+	}
+	h.starved, h.beaten = sums, now
+	return shares
 }
 
 // asynqServer returns this worker in the form that asynq's tools show.
@@ -159,11 +177,15 @@ func encodeJSON(value any) ([]byte, error) {
 }
 
 // newHeart returns the heart of the worker with this id.
-func (w *Worker) newHeart(id string, clock *redisClock, capacity *capacity, sending *atomic.Int64, live map[string]*liveRuns, renewals *renewals) *heart {
+func (w *Worker) newHeart(id string, clock *redisClock, capacity *capacity, sending *atomic.Int64, dispatchers []*dispatcher, renewals *renewals) *heart {
+	starving := map[string]*starvation{}
+	for _, d := range dispatchers {
+		starving[d.queue] = d.starving
+	}
 	host, _ := os.Hostname() // "" after an error
 	return &heart{
 		redis: w.redis, clock: clock, capacity: capacity, sending: sending, details: w.config.Details, logger: w.logger,
-		live: live, renewals: renewals,
+		live: w.live, starving: starving, renewals: renewals, beaten: boottime.Now(),
 		info: workers.Info{
 			ID: id, Host: check.Printable(host, 255), PID: os.Getpid(), Version: version.Program(),
 			Queues: w.queues, Kinds: w.Kinds(), Concurrency: w.config.Concurrency,

@@ -18,6 +18,7 @@ import (
 
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/workers"
 )
 
@@ -104,6 +105,58 @@ func TestWorkers(t *testing.T) {
 		t.Parallel()
 		test(t, redistest.Embedded(t))
 	})
+}
+
+// TestStarvedWorkers: a queue is limited by its workers while jobs could go and no worker has
+// room for them, not while full workers wait for a limit.
+func TestStarvedWorkers(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		set     limits.Set
+		starved bool
+	}{
+		"no room": {limitsOf(), true},
+		"a limit": {limitsOf(windowOf("daily", 1, 24*time.Hour, "tenant")), false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := startRig(t, 1, test.set, func(c *Config) { c.Concurrency = 1 })
+			over := make(chan struct{})
+			r.answer = func(context.Context, Running) error {
+				<-over
+				return nil
+			}
+			defer close(over)
+			r.enqueue(t, "acme", 2)
+			r.run(t)
+			r.wait(t, time.Minute)
+			var beats []workers.Info // while the worker was full
+			for end := time.Now().Add(time.Minute); len(beats) < 3; {
+				if time.Now().After(end) {
+					t.Fatalf("%d heartbeats", len(beats))
+				}
+				all, err := workers.List(t.Context(), r.server.Client())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, w := range all {
+					if slices.Contains(w.Queues, r.queue) && w.Held == 1 && (len(beats) == 0 || w.Seen.After(beats[len(beats)-1].Seen)) {
+						beats = append(beats, w)
+					}
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+			last := beats[2:]
+			if share, starved := workers.Starved(last)[r.queue]; starved != test.starved || starved && (share < 0.8 || share > 1) {
+				t.Errorf("starved: %v, %v; want %v, almost always", starved, share, test.starved)
+			}
+			free := workers.Info{Queues: []string{r.queue}}
+			if got := workers.Starved(append(last, free)); len(got) != 0 {
+				t.Errorf("%v, beside a worker that has room", got)
+			}
+		})
+	}
 }
 
 func onlyActive(t *testing.T, client *redis.Client, queue string) string {

@@ -12,6 +12,7 @@ type starvation struct {
 	mu          sync.Mutex
 	from, until time.Duration // the period, on the boot clock
 	lasts       bool          // the period has not ended
+	total       time.Duration // of all periods, up to the latest round
 }
 
 // note records whether a round of dispatch was starved. It returns the time since the round
@@ -24,11 +25,19 @@ func (s *starvation) note(now, before time.Duration, starved bool) time.Duration
 	switch {
 	case lasted:
 		s.until = now
+		s.total += now - before
 		return now - before
 	case starved:
 		s.from, s.until = now, now
 	}
 	return 0
+}
+
+// sum returns how long the worker has been starved, up to the latest round of dispatch.
+func (s *starvation) sum() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.total
 }
 
 // since returns from when a job could have gone. accepted is when it was accepted, and slot

@@ -180,7 +180,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	// The worker reports that it is alive until its last call is settled.
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	var beating sync.WaitGroup
-	heart := w.newHeart(id, clocks[w.queues[0]], capacity, sending, w.live, renewals)
+	heart := w.newHeart(id, clocks[w.queues[0]], capacity, sending, dispatchers, renewals)
 	beating.Go(func() { heart.Run(alive) })
 	beating.Go(func() { w.heedCancellations(alive) })
 	defer beating.Wait()

@@ -3,6 +3,8 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -43,7 +45,14 @@ of them are being sent, and its last heartbeat. A worker that died is listed for
 				fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%d/%d\t%d\t%s ago\t%s ago\n", printable(i.Host), i.PID, printable(cmp.Or(i.Version, "-")),
 					strings.Join(i.Queues, ","), strings.Join(i.Kinds, ","), i.Held, i.Concurrency, i.Sending, ago(i.Started, now), ago(i.Seen, now))
 			}
-			return w.Flush()
+			if err := w.Flush(); err != nil {
+				return err
+			}
+			starved := workers.Starved(list)
+			for _, queue := range slices.Sorted(maps.Keys(starved)) {
+				fmt.Fprintf(out, "workers are the limit for %s: in %.0f %% of the last seconds jobs could go and no worker had room for them; start another worker, or raise HEADGATE_CONCURRENCY\n", queue, 100*starved[queue])
+			}
+			return nil
 		},
 	}
 }

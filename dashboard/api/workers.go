@@ -23,7 +23,8 @@ type workerJSON struct {
 	Held        int      `json:"held"`
 	Sending     int      `json:"sending"`
 
-	LimitsFile *limitsFileJSON `json:"limits_file,omitempty"`
+	Starved    map[string]float64 `json:"starved,omitempty"` // by queue: share of the time without room for jobs that could go
+	LimitsFile *limitsFileJSON    `json:"limits_file,omitempty"`
 }
 
 // limitsFileJSON is the state of a worker's limits file.
@@ -33,18 +34,18 @@ type limitsFileJSON struct {
 }
 
 func (a *API) workers(r *request) (answer, error) {
-	workers, details, err := a.told(r)
+	alive, details, err := a.told(r)
 	all := []workerJSON{}
-	for i, w := range workers {
+	for i, w := range alive {
 		one := workerJSON{
-			w.ID, w.Host, w.PID, w.Version, moment{w.Started}, moment{w.Seen}, list(w.Queues), list(w.Kinds), w.Concurrency, w.Held, w.Sending, nil,
+			w.ID, w.Host, w.PID, w.Version, moment{w.Started}, moment{w.Seen}, list(w.Queues), list(w.Kinds), w.Concurrency, w.Held, w.Sending, w.Starved, nil,
 		}
 		if f := details[i].LimitsFile; f != nil {
 			one.LimitsFile = &limitsFileJSON{f.Path, f.Error}
 		}
 		all = append(all, one)
 	}
-	return answer{body: map[string]any{"workers": all}}, err
+	return answer{body: map[string]any{"workers": all, "starved": workers.Starved(alive)}}, err
 }
 
 // told has the details that the program worker reports, in the form of [WorkerDetails]. It is

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -17,18 +18,23 @@ import (
 
 // Info is what a worker reported about itself in its last heartbeat.
 type Info struct {
-	ID          string          `json:"id"` // of this run of the worker
-	Host        string          `json:"host"`
-	PID         int             `json:"pid"`
-	Version     string          `json:"version,omitempty"` // of its module, or the commit; "": not known
-	Started     time.Time       `json:"started"`
-	Seen        time.Time       `json:"seen"` // time of the heartbeat; both by the clock of Redis
-	Queues      []string        `json:"queues"`
-	Kinds       []string        `json:"kinds"` // for which it has handlers
-	Concurrency int             `json:"concurrency"`
-	Held        int             `json:"held"`    // jobs that it holds
-	Sending     int             `json:"sending"` // of these, calls in flight
-	Details     json.RawMessage `json:"details,omitempty"`
+	ID          string    `json:"id"` // of this run of the worker
+	Host        string    `json:"host"`
+	PID         int       `json:"pid"`
+	Version     string    `json:"version,omitempty"` // of its module, or the commit; "": not known
+	Started     time.Time `json:"started"`
+	Seen        time.Time `json:"seen"` // time of the heartbeat; both by the clock of Redis
+	Queues      []string  `json:"queues"`
+	Kinds       []string  `json:"kinds"` // for which it has handlers
+	Concurrency int       `json:"concurrency"`
+	Held        int       `json:"held"`    // jobs that it holds
+	Sending     int       `json:"sending"` // of these, calls in flight
+
+	// Starved is, by queue, the share of the time since the heartbeat before in which jobs
+	// could go and this worker had no room for them. Queues with a share of 0 are left out.
+	Starved map[string]float64 `json:"starved,omitempty"`
+
+	Details json.RawMessage `json:"details,omitempty"`
 }
 
 // BeatEvery is the interval between the heartbeats of a worker.
@@ -77,6 +83,27 @@ func List(ctx context.Context, client redis.UniversalClient) ([]Info, error) {
 		return cmp.Or(strings.Compare(a.Host, b.Host), a.PID-b.PID, strings.Compare(a.ID, b.ID))
 	})
 	return workers, nil
+}
+
+// MinStarved is the least share from which [Starved] counts a queue.
+const MinStarved = 0.1
+
+// Starved returns the queues that the workers limit, with the share of the time in which
+// jobs could go and none of the workers that serve the queue had room for them: the least of
+// their shares, see [Info].Starved.
+func Starved(list []Info) map[string]float64 {
+	least := map[string]float64{}
+	for _, w := range list {
+		for _, queue := range w.Queues {
+			share := w.Starved[queue]
+			if before, ok := least[queue]; ok {
+				share = min(share, before)
+			}
+			least[queue] = share
+		}
+	}
+	maps.DeleteFunc(least, func(_ string, share float64) bool { return share < MinStarved })
+	return least
 }
 
 // Of returns the id of the worker in the owner mark of a task; "" if there is none.

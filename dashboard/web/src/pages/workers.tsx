@@ -1,4 +1,4 @@
-import { sentenceCase, num, plural, relative, time } from '../format';
+import { sentenceCase, num, percent, plural, relative, time } from '../format';
 import { useResource } from '../hooks';
 import { queues, tick } from '../live';
 import { href } from '../router';
@@ -8,7 +8,7 @@ import { Name } from '../ui/name';
 import { EmptyState, Loaded } from '../ui/states';
 import { Table, type Column } from '../ui/table';
 
-const useWorkers = (every: number) => useResource<{ workers: Worker[] }>(['workers'], undefined, every);
+const useWorkers = (every: number) => useResource<{ workers: Worker[]; starved: Record<string, number> }>(['workers'], undefined, every);
 
 /** Why jobs of some queues go nowhere: no worker takes them. */
 const stopped = () => (queues.value ?? []).flatMap((q) => q.unserved ?? []).map(sentenceCase);
@@ -18,7 +18,7 @@ const beat = (seen: number) => relative(Math.min(seen, tick.value), tick.value);
 
 /** Whether the fleet is alive, for the header. */
 export function Fleet() {
-	const list = useWorkers(5).data?.workers, reasons = stopped();
+	const list = useWorkers(2).data?.workers, reasons = stopped();
 	if (!list) return null; // not loaded yet, or the key is for single tenants
 	const seen = list.map((w) => time(w.seen));
 	return (
@@ -36,9 +36,9 @@ export function WorkersPage() {
 	return (
 		<div class="stack">
 			{stopped().map((why) => <p key={why} class="notice bad"><Icon name="warn" />{why}. Its jobs wait until such a worker starts.</p>)}
-			<Loaded of={workers}>{({ workers: list }) => (
+			<Loaded of={workers}>{({ workers: list, starved }) => (
 				<>
-					{full(list).map((q) => <p key={q} class="notice warn"><Icon name="warn" />Workers are the limit for {q}: each one that serves it holds as many jobs as it can. Start another one, or raise HEADGATE_CONCURRENCY.</p>)}
+					{Object.entries(starved).map(([q, share]) => <p key={q} class="notice warn"><Icon name="warn" />Workers are the limit for {q}: in {percent(share)} of the last seconds jobs could go and no worker had room for them. Start another worker, or raise HEADGATE_CONCURRENCY.</p>)}
 					{list.filter((w) => w.limits_file?.error).map((w) => <p key={w.id} class="notice warn"><Icon name="warn" /><span>The limits file of <Name>{w.host}</Name> is not in effect: <bdi>{w.limits_file!.error}</bdi></span></p>)}
 					<div class="card">
 						{list.length === 0
@@ -49,12 +49,6 @@ export function WorkersPage() {
 			)}</Loaded>
 		</div>
 	);
-}
-
-/** The queues of which every worker holds as many jobs as it can. */
-function full(list: Worker[]): string[] {
-	const of = (q: string) => list.filter((w) => w.queues.includes(q));
-	return [...new Set(list.flatMap((w) => w.queues))].filter((q) => of(q).every((w) => w.held >= w.concurrency)).sort();
 }
 
 const all = (names: string[], link?: (name: string) => string) => names.map((n, i) => (

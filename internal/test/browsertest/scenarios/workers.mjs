@@ -27,4 +27,10 @@ scenario('a worker, and a queue without one', async (page) => {
   await ask('serve');
   await badge(page).filter({ hasText: /^2 workers, (now|\d+ s ago)$/ }).waitFor();
   assert.ok(await badge(page).evaluate((e) => e.classList.contains('good')));
+
+  await at.visit(page, at.workers());
+  await page.getByRole('table', { name: 'Workers' }).locator('tbody tr').nth(1).waitFor();
+  assert.equal(await page.getByText('Workers are the limit').count(), 0);
+  await ask('starve');
+  await page.locator('.notice.warn', { hasText: 'Workers are the limit for sms: in 93\u00a0% of the last seconds jobs could go and no worker had room for them. Start another worker, or raise HEADGATE_CONCURRENCY.' }).waitFor();
 });
