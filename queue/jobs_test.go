@@ -363,10 +363,24 @@ func TestFoldIsTheSame(t *testing.T) {
 	for _, reason := range []string{
 		"", "plain words", "429", "v2beta of 17", "id 0b6f6a1e-77aa-4b7e-b7b0-0123456789ab!", "a_b-c1 is short", "longwordwithoutany", "longword1", "eightle8", "sevenl7", "ünïcödé 12 ß3", "%d 5% #7", "1\n2\t3",
 		"attempt 3 of 12: 503 from the provider", "attempt 1 of 2: attempt 1 of 2: x", "after attempt 1 of 2: x", "attempt of 2: x",
+		"10.0.0.7:8080 answered 503: \"try in 503 s\"", "answered 5031", "answered 603", "answered answered 404 404", "status 429, HTTP 500; HTTP/1.1 502", "answered  410",
 	} {
 		folded, err := client.Eval(t.Context(), "local function tenant_of() end\nlocal function varint() end\nlocal asynq, task_key = '', nil\n"+asynqwire.MessageLua+"\nreturn fold(ARGV[2])", nil, "q", reason).Text()
 		if err != nil || folded != store.FoldReason(reason) {
 			t.Errorf("%q: %q in Lua, %q in Go, %v", reason, folded, store.FoldReason(reason), err)
+		}
+	}
+}
+
+// TestFoldKeepsTheStatus: groups of failures say which status the provider answered with.
+func TestFoldKeepsTheStatus(t *testing.T) {
+	for reason, want := range map[string]string{
+		`attempt 3 of 3: 127.0.0.1:8080 answered 503: "try again in 503 s"`: `#.#.#.#:# answered 503: "try again in # s"`,
+		"answered 404, then status 410":                                     "answered 404, then status 410",
+		"answered 5031 times; 503 in all":                                   "answered # times; # in all",
+	} {
+		if got := store.FoldReason(reason); got != want {
+			t.Errorf("%q: %q; want %q", reason, got, want)
 		}
 	}
 }

@@ -49,10 +49,15 @@ local function message_light(msg)
 end
 
 -- fold replaces numbers and ids in a reason, so that reasons that differ only in these
--- become equal, and removes the attempt. store.FoldReason does the same in Go.
+-- become equal, and removes the attempt. The status of an answer stays. store.FoldReason
+-- does the same in Go.
 local function fold(reason)
   reason = string.gsub(reason, '^attempt %d+ of %d+: ', '')
+  local before = ''
   return (string.gsub(reason, '[%w_-]+', function(word)
+    local status = (before == 'answered' or before == 'status' or before == 'HTTP') and string.find(word, '^[1-5]%d%d$')
+    before = word
+    if status then return nil end
     if #word >= 8 and string.find(word, '%d') then return '#' end
     return (string.gsub(word, '%d+', '#'))
   end))
