@@ -57,6 +57,7 @@ func readTicks(ctx context.Context, client redis.UniversalClient, all []Periodic
 			if err != nil {
 				return err
 			}
+			part[i].Queue = queue
 			texts[i] = pipe.Get(ctx, tickKey(queue, state.ID))
 		}
 		_, _ = pipe.Exec(ctx) // each command has its error

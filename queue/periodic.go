@@ -65,6 +65,7 @@ type Periodic struct {
 // PeriodicState is a periodic job with its state.
 type PeriodicState struct {
 	Periodic
+	Queue       string    // where its jobs go; "": no tick can be enqueued
 	Next        time.Time // the next tick; zero: paused, none, or Err is set
 	LastFired   time.Time // the latest tick whose job was enqueued; zero: none
 	Skipped     int64     // ticks that Overlap skipped in the queue of the job

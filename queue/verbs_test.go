@@ -30,7 +30,7 @@ import (
 func TestVerbsByState(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
-	to := map[operate.Verb]lifecycle.State{operate.Cancel: lifecycle.StateArchived, operate.RunNow: lifecycle.StatePending, operate.RetryArchived: lifecycle.StateWaiting, operate.DeleteArchived: ""}
+	to := map[operate.Verb]lifecycle.State{operate.Cancel: lifecycle.StateArchived, operate.RunNow: lifecycle.StatePending, operate.Wake: lifecycle.StateWaiting, operate.RetryArchived: lifecycle.StateWaiting, operate.DeleteArchived: ""}
 	filters := map[string]operate.Filter{
 		"all": {}, "tenant": {Tenant: "a b/%"}, "kind": {Kind: "other"}, "both": {Tenant: "a", Kind: "call"}, "nobody": {Tenant: "nobody"},
 	}
@@ -58,6 +58,13 @@ func TestVerbsByState(t *testing.T) {
 				counted, err := operate.Count(t.Context(), s.server.Client(), s.queue, verb, filter)
 				if err != nil || counted.Jobs != tally.Jobs || counted.TooLate != tally.TooLate {
 					t.Errorf("Count = %+v, %v; want %+v", counted, err, tally)
+				}
+				if verb == operate.Wake {
+					other := filter
+					other.Reason = "a reason of no job"
+					if none, err := operate.Apply(t.Context(), s.server.Client(), s.queue, verb, other, ann, nil); err != nil || none.Jobs != 0 {
+						t.Errorf("Apply with another reason = %+v, %v", none, err)
+					}
 				}
 				done, err := operate.Apply(t.Context(), s.server.Client(), s.queue, verb, filter, ann, nil)
 				if err != nil || done.Jobs != tally.Jobs || done.TooLate != tally.TooLate || !maps.Equal(done.ByState, counted.ByState) {
@@ -268,7 +275,7 @@ func TestVerbsByID(t *testing.T) {
 	want := s.account(t)
 	for id, what := range s.ids {
 		state := want[id]
-		for verb, after := range map[operate.Verb]lifecycle.State{operate.RunNow: lifecycle.StatePending, operate.RetryArchived: lifecycle.StateWaiting, operate.Cancel: lifecycle.StateArchived} {
+		for verb, after := range map[operate.Verb]lifecycle.State{operate.RunNow: lifecycle.StatePending, operate.Wake: lifecycle.StateWaiting, operate.RetryArchived: lifecycle.StateWaiting, operate.Cancel: lifecycle.StateArchived} {
 			tally, err := operate.Apply(t.Context(), client, s.queue, verb, operate.Filter{ID: id}, ann, nil)
 			may := slices.Contains(verb.States(), state)
 			late := state == lifecycle.StateActive || state == lifecycle.StatePending && verb == operate.RunNow

@@ -24,6 +24,7 @@ of each waiting job has it.`,
 		Args: cobra.ArbitraryArgs,
 	}
 	var tenant string
+	var who operator
 	list := &cobra.Command{
 		Use:   "list",
 		Short: "List endpoints that get no calls",
@@ -34,12 +35,12 @@ of each waiting job has it.`,
 	enable := &cobra.Command{
 		Use:   "enable ID...",
 		Short: "Send to endpoints again",
-		Long: `enable lets endpoints be called again, by all workers within seconds. Jobs that wait
-for one go within the hour, and with "enqueue run" at once; the job that was answered
-410 is in the archive, and "enqueue retry" sends it again.`,
+		Long: `enable lets all workers call endpoints again, and the jobs that wait for them go at once.
+The job that was answered 410 is in the archive, and "enqueue retry" sends it again.`,
 		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, ids []string) error { return enableEndpoints(cmd, o, ids) },
+		RunE: func(cmd *cobra.Command, ids []string) error { return enableEndpoints(cmd, o, who, ids) },
 	}
+	who.reasonFlags(enable)
 	cmd.AddCommand(list, enable)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -76,27 +77,34 @@ func listEndpoints(cmd *cobra.Command, o *options, tenant string) error {
 	return w.Flush()
 }
 
-func enableEndpoints(cmd *cobra.Command, o *options, ids []string) error {
+func enableEndpoints(cmd *cobra.Command, o *options, who operator, ids []string) error {
 	if len(ids) == 0 {
 		return usageError{errors.New("name an endpoint by its ID; enqueue endpoints list shows them")}
+	}
+	if err := who.checkReason(); err != nil {
+		return err
 	}
 	client, err := o.connect(cmd.Context())
 	if err != nil {
 		return err
 	}
 	defer client.Close()
+	var unknown []error
 	for _, id := range ids {
-		was, err := endpoints.Enable(cmd.Context(), client, id)
-		if err != nil {
+		woken, ok, err := endpoints.Enable(cmd.Context(), client, id, who.by())
+		switch {
+		case err != nil:
+			return wrong(err)
+		case !ok:
+			unknown = append(unknown, fmt.Errorf("there is no endpoint %.60q; enqueue endpoints list shows them", id))
+			continue
+		}
+		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "endpoint %s is called again; %s that waited for it go now\n", printable(id), counted(woken, "job")); err != nil {
 			return err
 		}
-		words := "is called again"
-		if !was {
-			words = "was not left alone"
-		}
-		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "endpoint %s %s\n", printable(id), words); err != nil {
-			return err
-		}
+	}
+	if len(unknown) > 0 {
+		return usageError{oneLine(errors.Join(unknown...))}
 	}
 	return nil
 }

@@ -8,13 +8,18 @@ import (
 
 	"github.com/headgate/headgate/internal/endpoints"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 func TestEndpoints(t *testing.T) {
 	server := redistest.Start(t)
+	if err := operate.Publish(t.Context(), server.Client(), limits.Set{Queues: map[string]limits.Queue{"webhook": {}}}); err != nil {
+		t.Fatal(err)
+	}
 	store := endpoints.New(server.Client(), slog.New(slog.DiscardHandler))
-	store.Gone(t.Context(), "acme", "https://a.example/T0K3N", "a.example")
-	store.Gone(t.Context(), "globex", "https://g.example/", "g.example")
+	store.Gone(t.Context(), "webhook", "acme", "https://a.example/T0K3N", "a.example")
+	store.Gone(t.Context(), "webhook", "globex", "https://g.example/", "g.example")
 
 	out, errText, code := enqueue(t, "", "endpoints", "list", "--redis", server.URL(), "--tenant", "acme", "--json")
 	var list []endpoints.Endpoint
@@ -24,10 +29,18 @@ func TestEndpoints(t *testing.T) {
 	if out, _, _ := enqueue(t, "", "endpoints", "list", "--redis", server.URL()); !strings.Contains(out, "g.example") || !strings.Contains(out, "(in 2") {
 		t.Error(out)
 	}
-	for _, want := range []string{" is called again\n", " was not left alone\n"} {
-		if out, errText, code := enqueue(t, "", "endpoints", "enable", list[0].ID, "--redis", server.URL()); code != exitOK || !strings.HasSuffix(out, want) {
-			t.Errorf("%s %s, exit %d; want %q", out, errText, code, want)
-		}
+	if _, errText, code := enqueue(t, "", "endpoints", "enable", list[0].ID, "--redis", server.URL()); code != exitUsage || !strings.Contains(errText, "--reason: ") {
+		t.Errorf("%s, exit %d", errText, code)
+	}
+	if out, errText, code := enqueue(t, "", "endpoints", "enable", list[0].ID, "--redis", server.URL(), "--reason", "mended"); code != exitOK || !strings.HasSuffix(out, " is called again; 0 jobs that waited for it go now\n") {
+		t.Errorf("%s %s, exit %d", out, errText, code)
+	}
+	if out, errText, code := enqueue(t, "", "endpoints", "enable", list[0].ID, "--redis", server.URL(), "--reason", "mended"); code != exitUsage || out != "" || !strings.Contains(errText, "there is no endpoint") {
+		t.Errorf("%s %s, exit %d", out, errText, code)
+	}
+	entries, err := operate.Audit(t.Context(), server.Client(), "webhook", 10)
+	if err != nil || len(entries) != 2 || entries[1].Action != "publish" || entries[0].Action != "enable" || entries[0].Reason != "mended" || !strings.HasPrefix(entries[0].Actor, "cli:") {
+		t.Errorf("%+v, %v", entries, err)
 	}
 	if out, _, _ := enqueue(t, "", "endpoints", "list", "--redis", server.URL()); strings.Contains(out, "a.example") {
 		t.Error(out)

@@ -28,14 +28,14 @@ func TestJobsCommands(t *testing.T) {
 		code int
 		want []string
 	}{
-		{[]string{"failures"}, exitOK, []string{"calls  call  cancelled  1     1        ", "cancelled by ann: wrong text  acme:1\n"}},
+		{[]string{"failures"}, exitOK, []string{"calls  call  cancelled  1     1        ", "cancelled by cli:ann: wrong text  acme:1\n"}},
 		{[]string{"failures", "--tenant", "acme"}, exitOK, []string{"acme:1\n"}},
 		{[]string{"failures", "--tenant", "globex"}, exitOK, []string{"no job has failed\n"}},
 		{[]string{"failures", "--json"}, exitUsage, []string{"--queue: "}},
 		{[]string{"failures", "--queue", "cals"}, exitUsage, []string{`did you mean "calls"?`}},
 		{[]string{"jobs", "list", "--queue", "calls"}, exitOK, []string{"acme:2", "acme:3", `"\u202ebob"`}},
 		{[]string{"jobs", "list", "--queue", "calls", "--tenant", "acme", "--kind", "email"}, exitOK, []string{"\nacme:3  email  acme    1        "}},
-		{[]string{"jobs", "list", "--queue", "calls", "--state", "archived", "--reason-contains", "wrong"}, exitOK, []string{"acme:1", "cancelled by ann: wrong text"}},
+		{[]string{"jobs", "list", "--queue", "calls", "--state", "archived", "--reason-contains", "wrong"}, exitOK, []string{"acme:1", "cancelled by cli:ann: wrong text"}},
 		{[]string{"jobs", "list", "--queue", "calls", "--state", "archived", "--reason-contains", "right"}, exitOK, []string{"no job of queue calls is archived\n"}},
 		{[]string{"jobs", "list", "--queue", "calls", "--state", "wating"}, exitUsage, []string{`state: "wating" is not one of waiting, scheduled`}},
 		{[]string{"jobs", "list", "--queue", "calls", "--limit", "0"}, exitUsage, []string{"--limit: "}},

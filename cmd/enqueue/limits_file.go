@@ -79,7 +79,7 @@ func placed(path string, p limitsfile.Problem) string {
 }
 
 // counted returns "1 queue", "2 queues".
-func counted(n int, what string) string {
+func counted[N int | int64](n N, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
@@ -199,7 +199,7 @@ func tellOthers(cmd *cobra.Command, client redis.UniversalClient, set limits.Set
 }
 
 func limitsApplyCommand(o *options) *cobra.Command {
-	who, dry := operator{queue: "-"}, false
+	who, dry := operator{}, false
 	cmd := &cobra.Command{
 		Use:   "apply FILE",
 		Short: "Publish a limits file, after showing what it changes",
@@ -223,7 +223,7 @@ then the last one wins.`,
 
 func limitsApply(cmd *cobra.Command, o *options, path string, who operator, dry bool) error {
 	ctx := cmd.Context()
-	if err := who.check(); err != nil && !dry {
+	if err := who.checkReason(); err != nil && !dry {
 		return err
 	}
 	set, err := loadLimits(cmd, path)

@@ -103,7 +103,7 @@ tenants:
 	step(exitUsage, []string{"say --yes"}, "limits", "apply", file, "--reason", "more")
 	step(exitOK, []string{"queue calls", "is in effect"}, "limits", "apply", file, "--reason", "more", "--yes")
 	entries, err := operate.Audit(t.Context(), client, "calls", 1)
-	if err != nil || len(entries) != 1 || entries[0].Actor != "ann" || entries[0].Reason != file+": more" || entries[0].Action != "publish" {
+	if err != nil || len(entries) != 1 || entries[0].Actor != "cli:ann" || entries[0].Reason != file+": more" || entries[0].Action != "publish" {
 		t.Errorf("audit: %+v, %v", entries, err)
 	}
 	if out := step(exitOK, nil, "limits", "diff", file); out != "" {

@@ -34,7 +34,7 @@ func (o *operator) flags(cmd *cobra.Command) {
 
 func (o *operator) reasonFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.reason, "reason", "", "reason, recorded in the audit log (required)")
-	cmd.Flags().StringVar(&o.actor, "actor", "", "your name, recorded in the audit log (default: $USER or your user id)")
+	cmd.Flags().StringVar(&o.actor, "actor", "", "your name, recorded in the audit log as cli:NAME (default: $USER or your user id)")
 }
 
 // userName returns the name of the user: $USER, or in containers, where it is often not set,
@@ -54,13 +54,18 @@ func (o *operator) askFlag(cmd *cobra.Command) {
 }
 
 func (o *operator) check() error {
-	switch {
-	case o.queue == "":
+	if o.queue == "" {
 		return usageError{errors.New("--queue: name the queue")}
-	case o.reason == "":
+	}
+	return o.checkReason()
+}
+
+// checkReason completes the actor. Its prefix keeps it apart from the names of API keys.
+func (o *operator) checkReason() error {
+	if o.reason == "" {
 		return usageError{errors.New("--reason: say why; it is kept in the audit")}
 	}
-	o.actor = cmp.Or(o.actor, userName())
+	o.actor = "cli:" + strings.TrimPrefix(cmp.Or(o.actor, userName()), "cli:")
 	return nil
 }
 

@@ -85,7 +85,7 @@ func TestVerbCommands(t *testing.T) {
 		t.Fatalf("audit: %q, %v", out, err)
 	}
 	for i, action := range []string{"delete", "run", "retry", "cancel", "cancel", "publish"} {
-		if e := entries[i]; e.Action != action || (action != "publish" && e.Actor != "ann") {
+		if e := entries[i]; e.Action != action || (action != "publish" && e.Actor != "cli:ann") {
 			t.Errorf("entry %d: %+v", i, e)
 		}
 	}
@@ -106,12 +106,12 @@ func TestPauseCommands(t *testing.T) {
 	}{
 		{[]string{"pause", "--queue", "calls", "--tenant", "acme", "--dry-run"}, exitOK, "tenant acme in queue calls: would hold 3 jobs"},
 		{[]string{"pause", "--queue", "calls", "--tenant", "acme", "--reason", "x"}, exitUsage, "say --yes"},
-		{[]string{"pause", "--queue", "calls", "--tenant", "acme", "--for", "2h", "--reason", "bounces", "--yes"}, exitOK, "is paused by ann until "},
-		{[]string{"pause", "--queue", "calls", "--reason", "all of it", "--yes"}, exitOK, "queue calls is paused by ann until somebody resumes: all of it; it holds 4 jobs"},
+		{[]string{"pause", "--queue", "calls", "--tenant", "acme", "--for", "2h", "--reason", "bounces", "--yes"}, exitOK, "is paused by cli:ann until "},
+		{[]string{"pause", "--queue", "calls", "--reason", "all of it", "--yes"}, exitOK, "queue calls is paused by cli:ann until somebody resumes: all of it; it holds 4 jobs"},
 		{[]string{"pause", "--queue", "calls", "--kind", "call", "--tenant", "acme", "--reason", "x", "--yes"}, exitUsage, "--kind: "},
 		{[]string{"pause", "--queue", "calls", "--for", "-1s", "--reason", "x", "--yes"}, exitUsage, "--for: "},
 		{[]string{"pause", "--queue", "calls", "--for", "2", "--reason", "x", "--yes"}, exitUsage, "for"},
-		{[]string{"tenants"}, exitOK, "with its queue paused by ann until somebody resumes: all of it; paused by ann until "},
+		{[]string{"tenants"}, exitOK, "with its queue paused by cli:ann until somebody resumes: all of it; paused by cli:ann until "},
 		{[]string{"tenants"}, exitOK, `"\u202ebob"`},
 		{[]string{"resume", "--queue", "calls", "--reason", "done"}, exitUsage, "say --yes"},
 		{[]string{"resume", "--queue", "calls", "--reason", "done", "--yes"}, exitOK, "queue calls is resumed"},
@@ -168,7 +168,7 @@ func TestLimitsCommands(t *testing.T) {
 	}
 	out, _, _ := run(append(set, "--burst", "7", "--yes", "--json")...)
 	var one limitJSON
-	if err := json.Unmarshal([]byte(out), &one); err != nil || one.Burst != 7 || one.From != "override" || one.Actor != "ann" || one.Until != nil {
+	if err := json.Unmarshal([]byte(out), &one); err != nil || one.Burst != 7 || one.From != "override" || one.Actor != "cli:ann" || one.Until != nil {
 		t.Errorf("set --json: %q, %v", out, err)
 	}
 }
@@ -194,8 +194,8 @@ func TestLimitsCommandsOfOverridesNotInForce(t *testing.T) {
 	}
 	check("is now 50/s", set...)
 	publish(limits.Limit{Per: []string{"tenant"}, Name: "tenant", Algorithm: throttle.Concurrency, Concurrency: 3})
-	check("override (rate 50/s, by ann) is not in force: rate: a concurrency has none", show...)
+	check("override (rate 50/s, by cli:ann) is not in force: rate: a concurrency has none", show...)
 	publish()
-	check("override (rate 50/s, by ann) is not in force: the queue no longer has this limit", show...)
+	check("override (rate 50/s, by cli:ann) is not in force: the queue no longer has this limit", show...)
 	check("queue calls has no limit tenant any more: the override of tenant acme is cleared", clear...)
 }

@@ -103,7 +103,7 @@ func pause(cmd *cobra.Command, o *options, who operator, scope inspect.Scope, un
 	if err != nil {
 		return wrong(err)
 	}
-	holds := fmt.Sprintf("%s that have not gone", jobs(tally.Jobs))
+	holds := fmt.Sprintf("%s that have not gone", counted(tally.Jobs, "job"))
 	if dry {
 		if o.json {
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(tallyJSON{"pause", who.queue, true, tally.Jobs, tally.ByState, tally.TooLate, 0})

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/jobline"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 func periodicCommand(o *options) *cobra.Command {
@@ -38,7 +40,9 @@ is enqueued too. With --overlap replace, the last job is cancelled if it still w
 	}
 	cmd.AddCommand(
 		periodicListCommand(o), periodicAddCommand(o),
-		entriesCommand(o, "remove", "Remove entries; enqueued jobs stay", "removed", queue.RemovePeriodic),
+		entriesCommand(o, "remove", "Remove entries; enqueued jobs stay", "removed", func(ctx context.Context, client redis.UniversalClient, s queue.PeriodicState) (bool, error) {
+			return queue.RemovePeriodic(ctx, client, s.ID)
+		}),
 		entriesCommand(o, "pause", "Pause entries; ticks during the pause are skipped", "paused", pausing(true)),
 		entriesCommand(o, "resume", "Resume paused entries at their next ticks", "resumed", pausing(false)),
 	)
@@ -55,10 +59,34 @@ is enqueued too. With --overlap replace, the last job is cancelled if it still w
 	return cmd
 }
 
-func pausing(paused bool) func(context.Context, redis.UniversalClient, string) (bool, error) {
-	return func(ctx context.Context, client redis.UniversalClient, id string) (bool, error) {
-		return queue.PausePeriodic(ctx, client, id, paused)
+func pausing(paused bool) func(context.Context, redis.UniversalClient, queue.PeriodicState) (bool, error) {
+	return func(ctx context.Context, client redis.UniversalClient, s queue.PeriodicState) (bool, error) {
+		if s.Err == nil && s.Paused == paused {
+			return false, nil
+		}
+		return queue.PausePeriodic(ctx, client, s.ID, paused)
 	}
+}
+
+// recordPeriodic adds a change of an entry to the audit of the queue where its jobs go. An entry
+// that cannot be read has no queue, and so no audit.
+func recordPeriodic(ctx context.Context, client redis.UniversalClient, verb string, s queue.PeriodicState, by operate.Operator) error {
+	if s.Queue == "" {
+		return nil
+	}
+	return operate.Record(ctx, client, operate.AuditEntry{Action: "periodic " + verb, Queue: s.Queue, Tenant: s.Job.Tenant, Kind: s.Job.Kind, ID: s.ID}, by)
+}
+
+// findPeriodic returns the entry with an id. ok is false if there is none; names are all ids.
+func findPeriodic(ctx context.Context, client redis.UniversalClient, id string) (found queue.PeriodicState, names []string, ok bool, err error) {
+	states, err := queue.ListPeriodic(ctx, client)
+	for _, s := range states {
+		names = append(names, s.ID)
+		if s.ID == id {
+			found, ok = s, true
+		}
+	}
+	return found, names, ok, err
 }
 
 func periodicAddCommand(o *options) *cobra.Command {
@@ -67,11 +95,12 @@ func periodicAddCommand(o *options) *cobra.Command {
 		l          jobline.Line
 		payload    string
 		attributes map[string]string
+		who        operator
 	)
 	cmd := &cobra.Command{
 		Use:     "add ID",
 		Short:   "Add an entry, or replace the one with this id",
-		Example: `  enqueue periodic add report --spec '30 7 * * mon-fri' --zone Europe/Berlin --kind webhook --tenant acme --payload '{"url":"https://example.com/report"}'`,
+		Example: `  enqueue periodic add report --spec '30 7 * * mon-fri' --zone Europe/Berlin --kind webhook --tenant acme --payload '{"url":"https://example.com/report"}' --reason "the daily report"`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usageError{fmt.Errorf("%s takes one id, got %d arguments", cmd.CommandPath(), len(args))}
@@ -79,6 +108,7 @@ func periodicAddCommand(o *options) *cobra.Command {
 			return nil
 		},
 	}
+	who.reasonFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&p.Spec, "spec", "", `when, such as "*/5 * * * *", @daily or "@every 90s"`)
 	flags.StringVar(&p.Zone, "zone", "", "time zone of the spec, such as Europe/Berlin or UTC; none for @every")
@@ -114,16 +144,32 @@ func periodicAddCommand(o *options) *cobra.Command {
 		if p.Job, err = l.Job(known); err != nil {
 			return usageError{oneLine(err)}
 		}
+		if err := who.checkReason(); err != nil {
+			return err
+		}
 		client, err := o.connect(cmd.Context())
 		if err != nil {
 			return err
 		}
 		defer client.Close()
+		before, _, _, err := findPeriodic(cmd.Context(), client, p.ID)
+		if err != nil {
+			return err
+		}
 		if err := queue.SetPeriodic(cmd.Context(), client, p); err != nil {
 			if isInvalid(err) {
 				return usageError{oneLine(err)}
 			}
 			return oneLine(err)
+		}
+		after, _, _, err := findPeriodic(cmd.Context(), client, p.ID)
+		if err != nil {
+			return err
+		}
+		if !reflect.DeepEqual(before.Periodic, after.Periodic) {
+			if err := recordPeriodic(cmd.Context(), client, "add", after, who.by()); err != nil {
+				return err
+			}
 		}
 		return periodicList(cmd.Context(), o, client, p.ID, cmd.OutOrStdout())
 	}
@@ -221,9 +267,11 @@ func periodicList(ctx context.Context, o *options, client redis.UniversalClient,
 	return w.Flush()
 }
 
-// entriesCommand does one thing to the entries that it is given.
-func entriesCommand(o *options, verb, short, done string, do func(context.Context, redis.UniversalClient, string) (bool, error)) *cobra.Command {
-	return &cobra.Command{
+// entriesCommand does one thing to the entries that it is given. do reports whether that changed
+// the entry.
+func entriesCommand(o *options, verb, short, done string, do func(context.Context, redis.UniversalClient, queue.PeriodicState) (bool, error)) *cobra.Command {
+	var who operator
+	cmd := &cobra.Command{
 		Use:   verb + " ID...",
 		Short: short,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -233,21 +281,37 @@ func entriesCommand(o *options, verb, short, done string, do func(context.Contex
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := o.connect(cmd.Context())
+			ctx := cmd.Context()
+			if err := who.checkReason(); err != nil {
+				return err
+			}
+			client, err := o.connect(ctx)
 			if err != nil {
 				return err
 			}
 			defer client.Close()
 			var errs []error
 			for _, id := range args {
-				there, err := do(cmd.Context(), client, id)
-				switch {
-				case err != nil:
+				entry, names, ok, err := findPeriodic(ctx, client, id)
+				if err != nil {
 					return err
-				case !there:
-					errs = append(errs, missing(cmd.Context(), client, id))
-				case !o.json:
-					fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", printable(id), done)
+				}
+				if !ok {
+					errs = append(errs, fmt.Errorf("there is no periodic job %.60q%s", id, check.Suggest(id, names)))
+					continue
+				}
+				changed, err := do(ctx, client, entry)
+				if err != nil {
+					return err
+				}
+				words := done
+				if !changed {
+					words = "was " + done + " already"
+				} else if err := recordPeriodic(ctx, client, verb, entry, who.by()); err != nil {
+					return err
+				}
+				if !o.json {
+					fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", printable(id), words)
 				}
 			}
 			if err := errors.Join(errs...); err != nil {
@@ -259,15 +323,6 @@ func entriesCommand(o *options, verb, short, done string, do func(context.Contex
 			return nil
 		},
 	}
-}
-
-// missing says that there is no such entry, and which one may be meant.
-func missing(ctx context.Context, client redis.UniversalClient, id string) error {
-	var names []string
-	if states, err := queue.ListPeriodic(ctx, client); err == nil {
-		for _, s := range states {
-			names = append(names, s.ID)
-		}
-	}
-	return fmt.Errorf("there is no periodic job %.60q%s", id, check.Suggest(id, names))
+	who.reasonFlags(cmd)
+	return cmd
 }

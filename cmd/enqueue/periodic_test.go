@@ -2,17 +2,22 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 func TestPeriodic(t *testing.T) {
 	url, client := own(t)
 	periodic := func(args ...string) (out, errText string, code int) {
 		t.Helper()
+		if args[0] != "list" {
+			args = append(args, "--reason", "a test", "--actor", "ann")
+		}
 		return enqueue(t, "", append([]string{"periodic", "--redis", url}, args...)...)
 	}
 	list := func() (entries []periodicJSON) {
@@ -47,6 +52,9 @@ func TestPeriodic(t *testing.T) {
 	if out, errText, code := periodic("pause", "report"); code != exitOK || out != "report paused\n" || !list()[0].Paused {
 		t.Errorf("pause: %q %q %d", out, errText, code)
 	}
+	if out, errText, code := periodic("pause", "report"); code != exitOK || out != "report was paused already\n" {
+		t.Errorf("pause again: %q %q %d", out, errText, code)
+	}
 	if out, errText, code := periodic("resume", "report", "\u202eodd"); code != exitOK || list()[0].Paused || list()[1].Paused {
 		t.Errorf("resume: %q %q %d", out, errText, code)
 	}
@@ -58,6 +66,32 @@ func TestPeriodic(t *testing.T) {
 	}
 	if entries := list(); len(entries) != 1 || entries[0].Overlap != queue.OverlapSkip || entries[0].Skipped != 0 || entries[0].LastSkipped != nil {
 		t.Errorf("list: %+v; want overlap skip, and no tick skipped", entries)
+	}
+	if _, errText, code := periodic(add...); code != exitOK {
+		t.Error(errText)
+	}
+	if _, errText, code := periodic(add...); code != exitOK { // changes nothing
+		t.Error(errText)
+	}
+	var actions []string
+	audit, err := operate.Audit(t.Context(), client, "calls", 20)
+	for _, entry := range audit[:max(len(audit)-1, 0)] { // the oldest is the publication of the limits
+		actions = append(actions, entry.Action+" "+entry.ID)
+		if entry.Actor != "cli:ann" || entry.Reason != "a test" || entry.Kind != "call" {
+			t.Errorf("audit: %+v", entry)
+		}
+	}
+	slices.Reverse(actions)
+	if want := []string{
+		"periodic add report", "periodic add \u202eodd", "periodic pause report", "periodic resume report", "periodic resume \u202eodd", "periodic remove report", "periodic add report",
+	}; err != nil || !slices.Equal(actions, want) {
+		t.Errorf("audit: %q, %v; want %q", actions, err, want)
+	}
+	if out, errText, code := periodic("remove", "report"); code != exitOK {
+		t.Errorf("remove: %q %q %d", out, errText, code)
+	}
+	if out, errText, code := enqueue(t, "", "periodic", "--redis", url, "pause", "\u202eodd"); code != exitUsage || !strings.Contains(errText, "--reason: ") {
+		t.Errorf("pause without a reason: %q %q %d", out, errText, code)
 	}
 	if out, errText, code := periodic("add", "digest", "--spec", "@hourly", "--zone", "UTC", "--kind", "call", "--tenant", "acme", "--payload", "1", "--overlap", "replace"); code != exitOK || !strings.Contains(out, "replace") {
 		t.Errorf("add: %q %q %d", out, errText, code)
@@ -99,7 +133,7 @@ func TestHostilePeriodic(t *testing.T) {
 	}
 	for what, test := range tests {
 		t.Run(what, func(t *testing.T) {
-			args := append([]string{"periodic", "--redis", url, "add", "x", "--spec", "@daily", "--zone", "UTC", "--kind", "call", "--tenant", "a", "--payload", "1"}, test.args...)
+			args := append([]string{"periodic", "--redis", url, "add", "x", "--spec", "@daily", "--zone", "UTC", "--kind", "call", "--tenant", "a", "--payload", "1", "--reason", "a test"}, test.args...)
 			out, errText, code := enqueue(t, "", args...)
 			if code != exitUsage || !strings.Contains(errText, test.want) || strings.Contains(errText, "\n") || out != "" {
 				t.Errorf("%q, %q, exit %d; want 2 and one line with %q", out, errText, code, test.want)

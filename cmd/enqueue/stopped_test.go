@@ -29,11 +29,11 @@ func TestStoppedIsSaid(t *testing.T) {
 
 	says([]string{"send", "--kind", "call", "--tenant", "acme", "--payload", "{}", "--key", "1"}, "acme:1 in queue calls (waiting in its lane)\n")
 	says([]string{"pause", "--queue", "calls", "--tenant", "acme", "--for", "1h", "--actor", "ann", "--reason", "bounces, ticket 4711", "--yes"})
-	says([]string{"status", "--queue", "calls"}, "paused by ann until ", ": bounces, ticket 4711")
-	says([]string{"tenants", "--queue", "calls"}, "by ann until ", ": bounces, ticket 4711")
-	says([]string{"explain", "acme:1", "--queue", "calls"}, "tenant acme is paused by ann until ", ": bounces, ticket 4711; ")
-	says([]string{"estimate", "--queue", "calls", "--tenant", "acme", "--kind", "call", "--jobs", "3"}, "tenant acme is paused by ann until ")
-	says([]string{"estimate", "--queue", "calls", "--tenant", "acme", "--kind", "call", "--jobs", "3", "--json"}, `"pause":{`, `"reason":"ann: bounces`)
+	says([]string{"status", "--queue", "calls"}, "paused by cli:ann until ", ": bounces, ticket 4711")
+	says([]string{"tenants", "--queue", "calls"}, "by cli:ann until ", ": bounces, ticket 4711")
+	says([]string{"explain", "acme:1", "--queue", "calls"}, "tenant acme is paused by cli:ann until ", ": bounces, ticket 4711; ")
+	says([]string{"estimate", "--queue", "calls", "--tenant", "acme", "--kind", "call", "--jobs", "3"}, "tenant acme is paused by cli:ann until ")
+	says([]string{"estimate", "--queue", "calls", "--tenant", "acme", "--kind", "call", "--jobs", "3", "--json"}, `"pause":{`, `"reason":"cli:ann: bounces`)
 	out, errText, code := enqueue(t, "", "status", "--queue", "calls", "--json", "--redis", url)
 	var all []queueJSON
 	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all) != 1 || len(all[0].Tenants) != 1 {

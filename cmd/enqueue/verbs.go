@@ -130,10 +130,10 @@ func doVerb(cmd *cobra.Command, o *options, verb operate.Verb, filter operate.Fi
 			fmt.Fprintf(cmd.ErrOrStderr(), "queue %s: %s\n", who.queue, told(tally, "would "+help.doing))
 		}
 		if verb == operate.RunNow && !who.yes {
-			return usageError{fmt.Errorf("run sends %s beyond every limit of queue %s: say --yes if you mean it", jobs(tally.Jobs), who.queue)}
+			return usageError{fmt.Errorf("run sends %s beyond every limit of queue %s: say --yes if you mean it", counted(tally.Jobs, "job"), who.queue)}
 		}
 		if filter.ID == "" || help.asksForOne {
-			if err := who.confirm(cmd, fmt.Sprintf("%s %s of queue %s?", help.doing, jobs(tally.Jobs), who.queue)); err != nil {
+			if err := who.confirm(cmd, fmt.Sprintf("%s %s of queue %s?", help.doing, counted(tally.Jobs, "job"), who.queue)); err != nil {
 				return err
 			}
 		}
@@ -167,7 +167,7 @@ func doVerb(cmd *cobra.Command, o *options, verb operate.Verb, filter operate.Fi
 
 // told is a tally in words.
 func told(tally operate.Tally, did string) string {
-	text := did + " " + jobs(tally.Jobs)
+	text := did + " " + counted(tally.Jobs, "job")
 	var parts []string
 	for _, state := range []lifecycle.State{lifecycle.StateWaiting, lifecycle.StateScheduled, lifecycle.StateRetry, lifecycle.StatePending, lifecycle.StateArchived} {
 		if n := tally.ByState[state]; n > 0 {
@@ -178,19 +178,12 @@ func told(tally operate.Tally, did string) string {
 		text += " (" + strings.Join(parts, ", ") + ")"
 	}
 	if tally.TooLate > 0 {
-		text += fmt.Sprintf("; too late for %s in workers' hands or called already", jobs(tally.TooLate))
+		text += fmt.Sprintf("; too late for %s in workers' hands or called already", counted(tally.TooLate, "job"))
 	}
 	if tally.Paused > 0 {
-		text += fmt.Sprintf("; %s under a pause stay", jobs(tally.Paused))
+		text += fmt.Sprintf("; %s under a pause stay", counted(tally.Paused, "job"))
 	}
 	return text
-}
-
-func jobs(n int64) string {
-	if n == 1 {
-		return "1 job"
-	}
-	return fmt.Sprintf("%d jobs", n)
 }
 
 // verbBar shows on a terminal how far a verb came, and nothing anywhere else.

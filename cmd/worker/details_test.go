@@ -176,7 +176,7 @@ func TestRefusalsAreNoAnswers(t *testing.T) {
 	}
 
 	store := endpoints.New(redistest.Shared(t).Client(), slog.New(slog.DiscardHandler))
-	store.Gone(t.Context(), "a", down.URL, "host")
+	store.Gone(t.Context(), "webhook", "a", down.URL, "host")
 	send := unlessGone(store, func(context.Context, clients.Call, hooks.Request) error { return nil })
 	if none, ok := errors.AsType[*clients.NotCalledError](send(t.Context(), clients.Call{Tenant: "a"}, hooks.Request{URL: down.URL})); !ok {
 		t.Errorf("an endpoint that is gone: %v", none)

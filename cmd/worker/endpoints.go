@@ -9,26 +9,27 @@ import (
 	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/clients/webhook"
 	"github.com/headgate/headgate/internal/endpoints"
+	"github.com/headgate/headgate/queue"
 )
 
-// maxPostponed is for how long a job to an endpoint that is gone is postponed at once:
-// an endpoint that an operator enables again gets its jobs within that time.
+// maxPostponed is for how long a job to an endpoint that is gone is postponed at once.
 const maxPostponed = time.Hour
 
 // unlessGone calls no endpoint that answered 410 to a job of the same tenant.
 func unlessGone(store *endpoints.Store, send func(context.Context, clients.Call, webhook.Request) error) func(context.Context, clients.Call, webhook.Request) error {
 	return func(ctx context.Context, call clients.Call, r webhook.Request) error {
-		if e, held := store.Held(call.Tenant, r.URL); held {
+		if e, held := store.Held(ctx, call.Tenant, r.URL); held {
 			again := time.Now().Add(maxPostponed)
 			if e.Until.Before(again) {
 				again = e.Until
 			}
-			return clients.PostponeUntil(again, clients.NotCalled(fmt.Errorf("%s answered 410 at %s and is left alone until %s; enable it with: enqueue endpoints enable %s",
-				clients.Printable(e.Host, 200), e.Since.Format(time.RFC3339), e.Until.Format(time.RFC3339), e.ID)))
+			return clients.PostponeUntil(again, clients.NotCalled(fmt.Errorf("%s answered 410 at %s and is left alone until %s; %s",
+				clients.Printable(e.Host, 200), e.Since.Format(time.RFC3339), e.Until.Format(time.RFC3339), endpoints.Remedy(e.ID))))
 		}
 		err := send(ctx, call, r)
 		if gone, ok := errors.AsType[*webhook.GoneError](err); ok {
-			store.Gone(ctx, call.Tenant, r.URL, gone.Host)
+			job, _ := queue.Current(ctx)
+			store.Gone(ctx, job.Queue, call.Tenant, r.URL, gone.Host)
 		}
 		return err
 	}

@@ -13,10 +13,11 @@ import (
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/operate"
 )
 
-// TestGone: after a 410 no job of that tenant goes to that URL, until an operator
-// says so.
+// TestGone: after a 410 no job of that tenant goes to that URL, until an operator enables it.
+// Then the jobs that waited go at once.
 func TestGone(t *testing.T) {
 	server := redistest.Start(t)
 	var calls, status atomic.Int64
@@ -65,15 +66,18 @@ func TestGone(t *testing.T) {
 		t.Errorf("it is postponed for %v", left)
 	}
 	status.Store(200)
-	if _, err := endpoints.Enable(t.Context(), server.Client(), list[0].ID); err != nil {
-		t.Fatal(err)
+	by := operate.Operator{Actor: "ann", Reason: "mended"}
+	if woken, ok, err := endpoints.Enable(t.Context(), server.Client(), list[0].ID, by); err != nil || !ok || woken != 1 {
+		t.Fatalf("%d jobs, %v, %v", woken, ok, err)
 	}
-	before := calls.Load()
-	eventually(t, func() bool {
-		send("acme", "/S3CRET")
-		time.Sleep(100 * time.Millisecond)
-		return calls.Load() > before
-	})
+	if result := ended(t, client, "webhook", held); result.Outcome != lifecycle.Done {
+		t.Errorf("the job that waited: %+v", result)
+	}
+	entries, err := operate.Audit(t.Context(), server.Client(), "webhook", 2)
+	if err != nil || len(entries) != 2 || entries[0].Action != "wake" || entries[0].Count != 1 ||
+		entries[1].Action != "enable" || entries[1].ID != list[0].ID || entries[1].Actor != "ann" || entries[1].Reason != "mended" || entries[1].Tenant != "acme" {
+		t.Errorf("%+v, %v", entries, err)
+	}
 }
 
 func retriedIn(t *testing.T, server *redistest.Server, id string) time.Duration {

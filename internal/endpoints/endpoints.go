@@ -12,6 +12,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -20,6 +21,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/operate"
 )
 
 const (
@@ -37,7 +40,8 @@ const (
 
 // Endpoint is a URL of a tenant's webhooks that answered 410.
 type Endpoint struct {
-	ID     string    `json:"id"` // hash of the tenant and the URL
+	ID     string    `json:"id"`    // hash of the tenant and the URL
+	Queue  string    `json:"queue"` // of the job that was answered
 	Tenant string    `json:"tenant"`
 	Host   string    `json:"host"`
 	Since  time.Time `json:"since"`
@@ -67,19 +71,30 @@ func New(client redis.UniversalClient, logger *slog.Logger) *Store {
 	return &Store{client: client, logger: logger, gone: map[string]Endpoint{}, unsaid: map[string]Endpoint{}}
 }
 
-// Held returns a tenant's endpoint and reports whether it must not be called now.
-func (s *Store) Held(tenant, url string) (Endpoint, bool) {
+// Held returns a tenant's endpoint and reports whether it must not be called now. It asks
+// Redis before it says so: the endpoint may have been enabled since the copy was made.
+func (s *Store) Held(ctx context.Context, tenant, url string) (Endpoint, bool) {
+	s.mu.Lock()
+	e, ok := s.gone[ID(tenant, url)]
+	_, unsaid := s.unsaid[e.ID]
+	s.mu.Unlock()
+	if !ok || !time.Now().Before(e.Until) {
+		return e, false
+	}
+	if listed, err := s.client.HExists(ctx, hash, e.ID).Result(); err != nil || listed || unsaid {
+		return e, true
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, ok := s.gone[ID(tenant, url)]
-	return e, ok && time.Now().Before(e.Until)
+	delete(s.gone, e.ID)
+	return e, false
 }
 
 // Gone remembers an endpoint that answered 410, in this worker at once and in all workers
 // within seconds. It returns false if the list is full.
-func (s *Store) Gone(ctx context.Context, tenant, url, host string) bool {
+func (s *Store) Gone(ctx context.Context, queue, tenant, url, host string) bool {
 	now := time.Now().UTC()
-	e := Endpoint{ID: ID(tenant, url), Tenant: tenant, Host: host, Since: now, Until: now.Add(Hold)}
+	e := Endpoint{ID: ID(tenant, url), Queue: queue, Tenant: tenant, Host: host, Since: now, Until: now.Add(Hold)}
 	s.mu.Lock()
 	if len(s.gone) >= most {
 		s.mu.Unlock()
@@ -191,12 +206,37 @@ func List(ctx context.Context, client redis.UniversalClient) ([]Endpoint, error)
 	return list, nil
 }
 
-// Enable lets all workers call an endpoint again within seconds. It returns false if the
-// endpoint was not in the list.
-func Enable(ctx context.Context, client redis.UniversalClient, id string) (bool, error) {
-	n, err := client.HDel(ctx, hash, id).Result()
-	if err != nil {
-		return false, fmt.Errorf("enable the endpoint %.40q: %w", id, err)
+// Enable lets all workers call an endpoint again, wakes the jobs that wait for it, and returns
+// how many. ok is false if the endpoint is not in the list. After an error, Enable can be
+// called again.
+func Enable(ctx context.Context, client redis.UniversalClient, id string, by operate.Operator) (woken int64, ok bool, err error) {
+	if err := by.Check(); err != nil {
+		return 0, false, err
 	}
-	return n > 0, nil
+	text, err := client.HGet(ctx, hash, id).Result()
+	if errors.Is(err, redis.Nil) {
+		return 0, false, nil
+	}
+	var e Endpoint
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &e)
+	}
+	if err == nil {
+		err = operate.Record(ctx, client, operate.AuditEntry{Action: "enable", Queue: e.Queue, Tenant: e.Tenant, Endpoint: e.Host, ID: e.ID}, by)
+	}
+	if err == nil {
+		err = client.HDel(ctx, hash, id).Err()
+	}
+	var tally operate.Tally
+	if err == nil {
+		tally, err = operate.Apply(ctx, client, e.Queue, operate.Wake, operate.Filter{Tenant: e.Tenant, Reason: Remedy(e.ID)}, by, nil)
+	}
+	if err != nil {
+		return tally.Jobs, false, fmt.Errorf("enable the endpoint %.40q: %w", id, err)
+	}
+	return tally.Jobs, true, nil
 }
+
+// Remedy returns the words in the error of each waiting job by which people, and Enable, know
+// which endpoint it waits for.
+func Remedy(id string) string { return "enable it with: enqueue endpoints enable " + id }

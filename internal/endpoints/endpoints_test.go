@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -23,13 +25,13 @@ func TestEndpoints(t *testing.T) {
 		if err := s.read(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		_, held := s.Held(tenant, url)
+		_, held := s.Held(t.Context(), tenant, url)
 		return held
 	}
 	if held(here, "acme", url) {
 		t.Error("held before")
 	}
-	if !here.Gone(t.Context(), "acme", url, "example.com") {
+	if !here.Gone(t.Context(), "webhook", "acme", url, "example.com") {
 		t.Fatal("no room")
 	}
 	for _, s := range []*Store{here, there} {
@@ -47,13 +49,24 @@ func TestEndpoints(t *testing.T) {
 	if left := client.TTL(t.Context(), hash).Val(); left <= Hold || left > Hold+time.Hour {
 		t.Errorf("it is kept for %v", left)
 	}
+	redistest.Serve(client, "webhook", "webhook")
+	by := operate.Operator{Actor: "ann", Reason: "mended"}
+	if err := operate.Publish(t.Context(), client, limits.Set{Queues: map[string]limits.Queue{"webhook": {}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Enable(t.Context(), client, list[0].ID, operate.Operator{Actor: "ann"}); err == nil {
+		t.Error("enabled without a reason")
+	}
 	for _, was := range []bool{true, false} {
-		if did, err := Enable(t.Context(), client, list[0].ID); did != was || err != nil {
+		if _, did, err := Enable(t.Context(), client, list[0].ID, by); did != was || err != nil {
 			t.Errorf("%v, %v", did, err)
 		}
 	}
-	if held(here, "acme", url) || held(there, "acme", url) {
-		t.Error("held after it was enabled")
+	// Their copies still have it.
+	for _, s := range []*Store{here, there} {
+		if _, held := s.Held(t.Context(), "acme", url); held {
+			t.Error("held after it was enabled")
+		}
 	}
 }
 
@@ -69,11 +82,11 @@ func TestItsTimeIsOver(t *testing.T) {
 	if err := s.read(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, held := s.Held("acme", url); held || client.HLen(t.Context(), hash).Val() != 1 {
+	if _, held := s.Held(t.Context(), "acme", url); held || client.HLen(t.Context(), hash).Val() != 1 {
 		t.Error("it is held, or still there")
 	}
 	s.gone[e.ID] = e // and before it is read again
-	if _, held := s.Held("acme", url); held {
+	if _, held := s.Held(t.Context(), "acme", url); held {
 		t.Error("held")
 	}
 }
@@ -86,18 +99,18 @@ func TestRedisAway(t *testing.T) {
 	if err := client.Set(t.Context(), hash, "in the way", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	s.Gone(t.Context(), "acme", url, "example.com")
+	s.Gone(t.Context(), "webhook", "acme", url, "example.com")
 	if err := s.read(t.Context()); err == nil {
 		t.Error("no error")
 	}
-	if _, held := s.Held("acme", url); !held {
+	if _, held := s.Held(t.Context(), "acme", url); !held {
 		t.Error("not held")
 	}
 	client.Del(t.Context(), hash)
 	if err := s.read(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, held := s.Held("acme", url); !held || client.HLen(t.Context(), hash).Val() != 1 || len(s.unsaid) != 0 {
+	if _, held := s.Held(t.Context(), "acme", url); !held || client.HLen(t.Context(), hash).Val() != 1 || len(s.unsaid) != 0 {
 		t.Error("not told")
 	}
 }
@@ -107,7 +120,7 @@ func TestNoRoom(t *testing.T) {
 	for n := range most {
 		s.gone[strconv.Itoa(n)] = Endpoint{}
 	}
-	if s.Gone(t.Context(), "acme", url, "example.com") || len(s.gone) != most {
+	if s.Gone(t.Context(), "webhook", "acme", url, "example.com") || len(s.gone) != most {
 		t.Errorf("%d are kept", len(s.gone))
 	}
 }

@@ -20,7 +20,7 @@ import (
 type AuditEntry struct {
 	At     time.Time       `json:"at"`
 	Actor  string          `json:"actor"`
-	Action string          `json:"action"` // a [Verb], pause, resume, override, clear or publish
+	Action string          `json:"action"` // a [Verb], pause, resume, override, clear or publish; or see [Record]
 	Queue  string          `json:"queue"`
 	Tenant string          `json:"tenant,omitempty"`
 	Kind   string          `json:"kind,omitempty"`
@@ -85,6 +85,26 @@ func Audit(ctx context.Context, client redis.UniversalClient, queue string, n in
 		}
 	}
 	return entries, nil
+}
+
+// Record adds an entry to the audit of its queue, for a change that this package does not
+// make itself. The entry's actor and reason are those of by.
+func Record(ctx context.Context, client redis.UniversalClient, e AuditEntry, by Operator) error {
+	if err := by.Check(); err != nil {
+		return err
+	}
+	now, err := client.Time(ctx).Result()
+	if err == nil {
+		e.At, e.Actor, e.Reason = now, by.Actor, by.Reason
+		err = store.Transaction(ctx, client, func(p redis.Pipeliner) error {
+			pushAudit(ctx, p, e)
+			return nil
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("%s: the change is made, and not in the audit of queue %q: %w", e.Action, e.Queue, err)
+	}
+	return nil
 }
 
 // pushAudit adds an entry to the transaction of the change that it describes.

@@ -21,9 +21,9 @@ type Filter struct {
 	State  lifecycle.State // "" for all states in which the verb changes jobs
 	ID     string          // one job, in any state; "" for any
 
-	// Reason is a part of the reason why archived jobs ended, as it is or as
-	// [inspect.Inspector.Failures] folds it; "" for any. Only verbs for archived jobs
-	// accept it.
+	// Reason is a part of the reason why archived jobs ended, or why the last attempt of
+	// others failed, as it is or as [inspect.Inspector.Failures] folds it; "" for any. Only
+	// [Wake] and verbs for archived jobs accept it.
 	Reason string
 
 	// Group is one group of archived jobs, as [inspect.Inspector.Failures] returns it;
@@ -46,7 +46,7 @@ func (f Filter) check(verb Verb) error {
 	if reason := check.Text(f.Reason, store.MaxContained); f.Reason != "" && reason != "" {
 		return validation.Field("reason", reason)
 	}
-	if f.Reason != "" && !slices.Contains(verb.States(), lifecycle.StateArchived) {
+	if f.Reason != "" && verb != Wake && !slices.Contains(verb.States(), lifecycle.StateArchived) {
 		return validation.Field("reason", fmt.Sprintf("only archived jobs have a reason; %s is for jobs that are %s", verb, lifecycle.Join(verb.States())))
 	}
 	if f.Group != nil {

@@ -34,6 +34,10 @@ const (
 	// for these. Jobs under a pause stay where they are.
 	RunNow Verb = "run"
 
+	// Wake lets jobs that wait for their next attempt go now, as their limits and pauses
+	// allow.
+	Wake Verb = "wake"
+
 	// RetryArchived puts archived jobs back into their lanes, after the waiting jobs.
 	// Their attempts start again. Calls that succeeded are not made again: only their
 	// follow-ups are enqueued again.
@@ -83,6 +87,8 @@ func (v Verb) places() []place {
 			{"pending", lifecycle.StatePending}, {"active", lifecycle.StateActive},
 			{"scheduled", lifecycle.StateScheduled}, {"retry", lifecycle.StateRetry}, {"lanes", lifecycle.StateWaiting},
 		}
+	case Wake:
+		return []place{{"retry", lifecycle.StateRetry}}
 	case RetryArchived, DeleteArchived:
 		return []place{{"archived", lifecycle.StateArchived}, {"archive", lifecycle.StateArchived}}
 	}
@@ -96,6 +102,8 @@ func (v Verb) States() []lifecycle.State {
 		return []lifecycle.State{lifecycle.StateScheduled, lifecycle.StateRetry, lifecycle.StateWaiting, lifecycle.StatePending}
 	case RunNow:
 		return []lifecycle.State{lifecycle.StateScheduled, lifecycle.StateRetry, lifecycle.StateWaiting}
+	case Wake:
+		return []lifecycle.State{lifecycle.StateRetry}
 	case RetryArchived, DeleteArchived:
 		return []lifecycle.State{lifecycle.StateArchived}
 	}
@@ -144,7 +152,7 @@ type verbRun struct {
 
 func runVerb(ctx context.Context, client redis.UniversalClient, queue string, verb Verb, filter Filter, by *Operator, progress func(Tally)) (Tally, error) {
 	if verb.places() == nil {
-		return Tally{}, validation.Field("verb", check.Quote(string(verb))+" is not one of cancel, run, retry, delete")
+		return Tally{}, validation.Field("verb", check.Quote(string(verb))+" is not one of cancel, run, wake, retry, delete")
 	}
 	if err := store.CheckQueue(ctx, client, queue); err != nil {
 		return Tally{}, err

@@ -3,7 +3,7 @@
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
--- ARGV[2]   verb: 'cancel' | 'run' | 'retry' | 'delete'
+-- ARGV[2]   verb: 'cancel' | 'run' | 'wake' | 'retry' | 'delete'
 -- ARGV[3]   '1': a dry run, which only counts
 -- ARGV[4]   place: 'lanes' | 'scheduled' | 'retry' | 'pending' | 'active' | 'archived'
 --           | 'archive' | 'id' one job, wherever it is
@@ -17,7 +17,7 @@
 -- ARGV[11]  audit entry without its end, which is the count and '}'
 -- ARGV[12]  count so far
 -- ARGV[13]  calendars as JSON, '' for none
--- ARGV[14]  which archived jobs: words of failures_wanted in message.lua, '' for any
+-- ARGV[14]  which reasons: words of failures_wanted in message.lua, '' for any
 -- ARGV[15..] the lanes, or the id
 -- Returns   {done 1|0, cursor, lanes done, looked at, matched, too late, held by a pause,
 --           state of the one job}
@@ -39,10 +39,11 @@ local function full() return looked >= most or bytes >= MAX_BYTES end
 local acts = {
   cancel = {aggregating = true, scheduled = true, retry = true, pending = true},
   run = {aggregating = true, scheduled = true, retry = true},
+  wake = {retry = true},
   retry = {archived = true},
   delete = {archived = true},
 }
-local comes_late = {cancel = {active = true}, run = {pending = true, active = true}, retry = {}, delete = {}}
+local comes_late = {cancel = {active = true}, run = {pending = true, active = true}, wake = {}, retry = {}, delete = {}}
 
 local pausing = read('EXISTS', headgate .. 'pauses') == 1
 local marked = 0 -- jobs of the pending list
@@ -72,6 +73,13 @@ function verbs.run(id, task)
     local permits = take_permits(limits, id, now)
     if permits ~= '' then plan('HSET', task_key(id), 'hg_permits', permits) end
   end
+end
+
+-- A job keeps its place in its lane, as when the time of its next attempt comes.
+function verbs.wake(id, task)
+  local _, _, position = slot_read(task.slot)
+  if task.group ~= task.lane then plan('HSET', task_key(id), 'group', task.lane) end
+  to_lane(task.lane, id, position or BAND + now + matched, now)
 end
 
 -- A retried job goes behind all waiting jobs of its priority.
