@@ -1,13 +1,16 @@
 package queue
 
 import (
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/test/pacer"
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -162,6 +165,36 @@ func TestEstimateOfLog(t *testing.T) {
 	if last := e.Last.Sub(e.Now).Round(time.Millisecond); !e.First.Equal(e.Now) || last != 2*time.Second || e.Confidence != inspect.Rough ||
 		e.HeldBy == nil || e.HeldBy.Limit != "log" || e.HeldBy.Rule != "5/s" {
 		t.Errorf("%v: %+v", e, e)
+	}
+}
+
+// TestEstimateOfWebhooks: each receiver has waiting jobs of its own. Without a payload a batch
+// is taken to go where most jobs of the tenant wait.
+func TestEstimateOfWebhooks(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, limitsOf(limits.Limit{Name: "host", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(1), Per: []string{"host"}}), nil)
+	redistest.Serve(r.server.Client(), r.queue, "webhook")
+	to := func(host string) json.RawMessage { return json.RawMessage(`{"url":"https://` + host + `/hook"}`) }
+	for host, n := range map[string]int{"few.example": 2, "many.example": 5} {
+		for range n {
+			r.add(t, func(job *Job) { job.Kind, job.Tenant, job.Payload = "webhook", "acme", to(host) })
+		}
+	}
+	for name, test := range map[string]struct {
+		tenant  string
+		payload json.RawMessage
+		want    int64
+	}{
+		"few": {"acme", to("few.example"), 2}, "many": {"acme", to("many.example"), 5}, "another": {"acme", to("none.example"), 0},
+		"not said": {"acme", nil, 5}, "another tenant": {"globex", nil, 0},
+	} {
+		e, err := inspect.New(r.server.Client()).Estimate(t.Context(), r.queue, inspect.Batch{Tenant: test.tenant, Kind: "webhook", Jobs: 1, Payload: test.payload})
+		if err != nil || e.Waiting != test.want || test.want > 0 && e.Last.Sub(e.Now) < time.Duration(test.want-1)*time.Second {
+			t.Errorf("%s: %+v, %v; want %d before it", name, e, err, test.want)
+		}
+	}
+	if _, err := inspect.New(r.server.Client()).Estimate(t.Context(), r.queue, inspect.Batch{Tenant: "acme", Kind: "webhook", Jobs: 1, Payload: json.RawMessage("{")}); err == nil || !strings.Contains(err.Error(), "payload: it is not JSON") {
+		t.Error(err)
 	}
 }
 

@@ -126,7 +126,7 @@ func TestHostileInput(t *testing.T) {
 		"attribute twice":     {[]string{"--attribute", "d=1", "--attribute", "d=2"}, `--attribute: "d" is a duplicate`},
 		"header":              {[]string{"--header", "x"}, `--header: "x" is not name=value`},
 		"header taken":        {[]string{"--header", "headgate-tenant=x"}, `headers: the name "headgate-tenant" is reserved`},
-		"attribute tenant":    {[]string{"--attribute", "tenant=x"}, "attributes: the name"},
+		"attribute tenant":    {[]string{"--attribute", "tenant=x"}, "attributes: tenant is a field of the job"},
 		"priority":            {[]string{"--priority", "urgent"}, `priority: "urgent" is not a priority: use high, normal or low`},
 		"at and in":           {[]string{"--at", "2099-01-01T00:00:00Z", "--in", "1h"}, "in: set at or in, not both"},
 		"endless payload":     {[]string{"--payload", "@/dev/zero"}, "--payload: it is larger than 2097152 bytes"},

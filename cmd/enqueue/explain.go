@@ -46,12 +46,17 @@ func estimateCommand(o *options) *cobra.Command {
 	var name string
 	var batch inspect.Batch
 	var attributes []string
+	var payload string
 	cmd := &cobra.Command{
 		Use:   "estimate --queue QUEUE --tenant TENANT --jobs N",
 		Short: "Estimate when a batch would be done if it were enqueued now",
 		Long: `estimate says when the first and the last call of a batch would be made if it were enqueued now,
-behind the jobs that wait. Nothing is enqueued.`,
-		Example: "  enqueue estimate --queue email --tenant acme --jobs 50000",
+behind the jobs that wait. Nothing is enqueued.
+
+Each receiver of webhooks has waiting jobs of its own. Name it with --payload; otherwise the
+batch is taken to go where most jobs of the tenant wait.`,
+		Example: `  enqueue estimate --queue email --tenant acme --jobs 50000
+  enqueue estimate --queue webhook --tenant acme --jobs 500 --payload '{"url":"https://hooks.example.com/orders"}'`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
@@ -60,6 +65,11 @@ behind the jobs that wait. Nothing is enqueued.`,
 			}
 			if cmd.Flags().Changed("cost") && batch.Cost == 0 {
 				return usageError{errors.New("cost: 0: a call costs at least 1")}
+			}
+			if cmd.Flags().Changed("payload") {
+				if batch.Payload, err = readPayload(cmd.Context(), payload, cmd.InOrStdin()); err != nil {
+					return usageError{fmt.Errorf("--payload: %w", err)}
+				}
 			}
 			return o.withQueue(cmd.Context(), name, func(client redis.UniversalClient) error {
 				e, err := inspect.New(client).Estimate(cmd.Context(), name, batch)
@@ -80,6 +90,7 @@ behind the jobs that wait. Nothing is enqueued.`,
 	flags.StringVar(&batch.Kind, "kind", "", "kind of the jobs, if the queue serves several")
 	flags.Int64Var(&batch.Cost, "cost", 0, "permits that each call takes (default 1)")
 	flags.StringArrayVar(&attributes, "attribute", nil, "attribute that limits can use in per, as NAME=VALUE; repeatable")
+	flags.StringVar(&payload, "payload", "", "payload of one of the jobs: JSON, @FILE, or - for standard input")
 	return cmd
 }
 

@@ -257,10 +257,11 @@ type estimateBody struct {
 	Cost       int64             `json:"cost"`
 	Costs      map[string]int64  `json:"costs"`
 	Attributes map[string]string `json:"attributes"`
+	Payload    json.RawMessage   `json:"payload"`
 }
 
 func (b estimateBody) batch(r *request) (inspect.Batch, error) {
-	batch := inspect.Batch{Tenant: b.Tenant, Jobs: b.Jobs, Kind: b.Kind, Cost: b.Cost, Costs: b.Costs, Attributes: b.Attributes}
+	batch := inspect.Batch{Tenant: b.Tenant, Jobs: b.Jobs, Kind: b.Kind, Cost: b.Cost, Costs: b.Costs, Attributes: b.Attributes, Payload: b.Payload}
 	if b.Tenant != "" && !r.caller.mayTenant(b.Tenant) {
 		return batch, otherTenant(b.Tenant)
 	}

@@ -1,7 +1,9 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/rediskey"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/fluid"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -174,6 +177,11 @@ type Batch struct {
 	Cost       int64             // of each job, in permits; 0 means 1
 	Costs      map[string]int64  // of each job by unit, as in [queue.Job]
 	Attributes map[string]string // as in [queue.Job]
+
+	// Payload is that of one of the jobs, as JSON; nil: not known. Each receiver of webhooks
+	// has jobs waiting of its own. Without a payload they are taken to go where most jobs of
+	// the tenant wait.
+	Payload json.RawMessage
 }
 
 // BatchEstimate is a forecast of when the calls of a batch would be made.
@@ -220,6 +228,9 @@ func (in *Inspector) Estimate(ctx context.Context, queue string, batch Batch) (B
 	case reason != "":
 		return fail(validation.Field("attributes", reason))
 	}
+	if batch.Payload != nil && !json.Valid(batch.Payload) {
+		return fail(validation.Field("payload", "it is not JSON"))
+	}
 	if _, reason := store.EncodeCosts(batch.Costs); reason != "" {
 		return fail(validation.Field("costs", reason))
 	}
@@ -244,7 +255,15 @@ func (f *forecast) estimate(ctx context.Context, client redis.UniversalClient, b
 	if batch.Kind == "" {
 		batch.Kind = f.soleKind()
 	}
+	attributes = store.WithDerived(attributes, store.Derived(batch.Kind, batch.Payload))
 	lane := f.laneName(rediskey.Escape(batch.Tenant), batch.Kind, attributes)
+	if batch.Payload == nil && slices.Contains(store.DerivedNames(batch.Kind), store.EndpointAttribute) {
+		longest, err := f.longestLane(ctx, client, rediskey.Escape(batch.Tenant), rediskey.Escape(batch.Kind))
+		if err != nil {
+			return fail(err)
+		}
+		lane = cmp.Or(longest, lane)
+	}
 	if err := f.look(ctx, client, lane, ""); err != nil {
 		return fail(err)
 	}
@@ -315,6 +334,32 @@ func (f *forecast) soleKind() string {
 		sole = kind
 	}
 	return sole
+}
+
+// longestLane returns the lane of a tenant and kind in which most jobs wait, of at most 1,000
+// lanes with an endpoint; "" if there is none.
+func (f *forecast) longestLane(ctx context.Context, client redis.UniversalClient, tenant, kind string) (longest string, err error) {
+	names, err := client.SRandMemberN(ctx, store.Key(f.queue, "endpoints:"+tenant), 1000).Result()
+	if err != nil {
+		return "", err
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { l := store.ParseLane(name); return l.Kind != kind })
+	slices.Sort(names)
+	lengths := make([]*redis.IntCmd, len(names))
+	pipe := client.Pipeline()
+	for i, name := range names {
+		lengths[i] = pipe.ZCard(ctx, asynqwire.Key(f.queue, "g:"+name))
+	}
+	if err := store.Execute(ctx, pipe); err != nil {
+		return "", err
+	}
+	most := int64(0)
+	for i, name := range names {
+		if n := lengths[i].Val(); n > most {
+			longest, most = name, n
+		}
+	}
+	return longest, nil
 }
 
 // laneName returns the name of a job's lane, as lanes.lua computes it.

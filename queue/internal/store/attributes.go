@@ -25,8 +25,13 @@ func EncodeAttributes(attributes map[string]string) (text, problem string) {
 	}
 	parts := make([]string, 0, len(attributes))
 	for _, name := range slices.Sorted(maps.Keys(attributes)) {
-		if !check.AttributePattern.MatchString(name) || name == "tenant" || name == "kind" || name == EndpointAttribute {
-			return "", fmt.Sprintf("the name %s is not 1 to 64 of a-z, 0-9 and '_', or is tenant, kind or endpoint", check.Quote(name))
+		switch {
+		case name == "tenant" || name == "kind":
+			return "", name + " is a field of the job; leave it out here"
+		case name == EndpointAttribute:
+			return "", name + " is taken from the payload; leave it out here"
+		case !check.AttributePattern.MatchString(name):
+			return "", fmt.Sprintf("the name %s is not 1 to 64 of a-z, 0-9 and '_'", check.Quote(name))
 		}
 		if reason := check.Text(attributes[name], check.MaxTenant); reason != "" {
 			return "", name + ": " + reason
