@@ -105,29 +105,9 @@ func (f *fitness) check(ctx context.Context, client redis.UniversalClient) error
 func (w *Worker) check(ctx context.Context, first bool) error {
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
-	if err := w.redis.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("queue: redis at %s: %w", strings.Join(w.config.Redis.Addrs, ","), err)
-	}
-	info, err := w.redis.Info(ctx).Result()
+	facts, policy, err := checkRedis(ctx, w.redis)
 	if err != nil {
-		return fmt.Errorf("queue: redis at %s: %w", strings.Join(w.config.Redis.Addrs, ","), err)
-	}
-	facts := parseInfo(info)
-	if version := facts["redis_version"]; version != "" {
-		major, _, _ := strings.Cut(version, ".")
-		if n, err := strconv.Atoi(major); err == nil && n < 7 {
-			return fmt.Errorf("queue: redis %s is too old: 7.0 or later is needed", version)
-		}
-	}
-	if role := facts["role"]; role == "slave" {
-		return errors.New("queue: this redis is a replica: connect to its master")
-	}
-	policy, err := evictionPolicy(ctx, w.redis)
-	if err == nil {
-		err = refuseEviction(policy)
-	}
-	if err != nil {
-		return fmt.Errorf("queue: %w", err)
+		return err
 	}
 	if policy == "" && first {
 		w.logger.Warn("cannot check whether this redis evicts keys; make sure that maxmemory-policy is noeviction")
@@ -143,6 +123,44 @@ func (w *Worker) check(ctx context.Context, first bool) error {
 		w.serve(queues)
 	}
 	return w.checkQueues(ctx)
+}
+
+// CheckRedis returns why [Worker.Run] would refuse a Redis: it does not answer, is too old, a
+// replica, or evicts keys.
+func CheckRedis(ctx context.Context, client redis.UniversalClient) error {
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
+	defer cancel()
+	_, _, err := checkRedis(ctx, client)
+	return err
+}
+
+// checkRedis returns what Redis says of itself and its eviction policy, "" if that is not known.
+func checkRedis(ctx context.Context, client redis.UniversalClient) (facts map[string]string, policy string, err error) {
+	if err := client.Ping(ctx).Err(); err != nil {
+		return nil, "", fmt.Errorf("queue: redis: %w", err)
+	}
+	info, err := client.Info(ctx).Result()
+	if err != nil {
+		return nil, "", fmt.Errorf("queue: redis: %w", err)
+	}
+	facts = parseInfo(info)
+	if version := facts["redis_version"]; version != "" {
+		major, _, _ := strings.Cut(version, ".")
+		if n, err := strconv.Atoi(major); err == nil && n < 7 {
+			return nil, "", fmt.Errorf("queue: redis %s is too old: 7.0 or later is needed", version)
+		}
+	}
+	if role := facts["role"]; role == "slave" {
+		return nil, "", errors.New("queue: this redis is a replica: connect to its master")
+	}
+	policy, err = evictionPolicy(ctx, client)
+	if err == nil {
+		err = refuseEviction(policy)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("queue: %w", err)
+	}
+	return facts, policy, nil
 }
 
 // served returns the queues that the worker is to serve.

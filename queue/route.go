@@ -75,7 +75,11 @@ func (r *routes) queueOf(ctx context.Context, job Job) (string, error) {
 		if err != nil {
 			return "", &lookupError{job.Kind, err}
 		}
-		return "", &validation.Error{Field: "queue", Reason: "no limits were published for " + check.Quote(queue) + check.Suggest(queue, names), Cause: ErrUnknownQueue}
+		reason := "no limits were published for " + check.Quote(queue) + check.Suggest(queue, names)
+		if len(names) == 0 {
+			reason += " or any other queue: start a worker with a limits file, or publish one with enqueue limits apply FILE"
+		}
+		return "", &validation.Error{Field: "queue", Reason: reason, Cause: ErrUnknownQueue}
 	}
 	home, err := r.route(ctx, job.Kind)
 	if err != nil {

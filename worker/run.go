@@ -111,6 +111,9 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 	if err != nil {
 		return err
 	}
+	if err := queue.CheckRedis(ctx, client); err != nil {
+		return err // before limits are published to it
+	}
 	serves := s.HTTP.Server(client, logger, observer.Handler(), p.Worker.Ready)
 	serves.API.Inspector = inspector
 	web, err := server.Open(serves)

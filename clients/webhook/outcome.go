@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,7 +39,7 @@ func (s *Sender) outcome(response *http.Response, body string) error {
 		text += ", and redirects are not followed"
 	}
 	if body != "" {
-		text += ": " + body
+		text += ": " + strconv.Quote(body) // a stranger's words
 	}
 	err := errors.New(text)
 	// Limited, because a stranger must not delay the tenant's jobs for a day.
@@ -73,7 +74,7 @@ type GoneError struct {
 func (e *GoneError) Error() string {
 	text := e.Host + " answered 410: the endpoint is permanently gone; disable it"
 	if e.Body != "" {
-		text += ": " + e.Body
+		text += ": " + strconv.Quote(e.Body)
 	}
 	return text
 }

@@ -48,7 +48,11 @@ func queueOf(ctx context.Context, client redis.UniversalClient, name, id string)
 	case err != nil:
 		return "", err
 	case len(found) == 0:
-		return "", fmt.Errorf("no queue has a job %s: it never existed, or it was deleted when it was done", check.Quote(id))
+		hint := ""
+		if !strings.Contains(id, ":") {
+			hint = "; the id of a job with a key is TENANT:KEY"
+		}
+		return "", fmt.Errorf("no queue has a job %s: it never existed, or it was deleted when it was done%s", check.Quote(id), hint)
 	case len(found) > 1:
 		return "", usageError{fmt.Errorf("--queue: the queues %s have a job %s each", strings.Join(found, ", "), check.Quote(id))}
 	}

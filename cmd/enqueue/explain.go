@@ -57,7 +57,7 @@ Each receiver of webhooks has waiting jobs of its own. Name it with --payload; o
 batch is taken to go where most jobs of the tenant wait.`,
 		Example: `  enqueue estimate --queue email --tenant acme --jobs 50000
   enqueue estimate --queue webhook --tenant acme --jobs 500 --payload '{"url":"https://hooks.example.com/orders"}'`,
-		Args:    noArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if batch.Attributes, err = pairs("--attribute", attributes); err != nil {

@@ -50,7 +50,7 @@ they are. The flag --yes is required, even for a single job.`,
 		long: `retry puts archived jobs back at the end of their lanes. Their attempts start again at one,
 and limits apply as usual. Jobs whose call succeeded are not retried.`,
 		example: `  enqueue retry --queue payments --tenant acme --reason "the provider is back"
-  enqueue retry --queue payments --reason-contains "503 from" --reason "the provider is back"`,
+  enqueue retry --queue payments --reason-contains "answered 503" --reason "the provider is back"`,
 	},
 	operate.DeleteArchived: {
 		use: "delete", short: "Permanently delete archived jobs", doing: "delete", did: "deleted",

@@ -150,14 +150,18 @@ func TestRunRefuses(t *testing.T) {
 		}
 	})
 	t.Run("a Redis that evicts", func(t *testing.T) {
-		quietly(t, redistest.Start(t, "--maxmemory-policy", "allkeys-lru").URL(), limits)
-		if _, errText, code := command(t.Context(), "run"); code != 1 || !strings.Contains(errText, "set maxmemory-policy noeviction") {
+		server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
+		quietly(t, server.URL(), limits)
+		if _, errText, code := command(t.Context(), "run"); code != 1 || !strings.Contains(errText, "set maxmemory-policy noeviction") || strings.Contains(errText, "worker runs") {
 			t.Errorf("%q, exit %d", errText, code)
+		}
+		if names := server.Client().Keys(t.Context(), "headgate:*").Val(); len(names) > 0 {
+			t.Errorf("it has written %q", names)
 		}
 	})
 	t.Run("a replica", func(t *testing.T) {
 		quietly(t, redistest.Start(t).StartReplica().URL(), limits)
-		if _, errText, code := command(t.Context(), "run"); code != 1 || !strings.Contains(errText, "read only replica") {
+		if _, errText, code := command(t.Context(), "run"); code != 1 || !strings.Contains(errText, "this redis is a replica: connect to its master") {
 			t.Errorf("%q, exit %d", errText, code)
 		}
 	})

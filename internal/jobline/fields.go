@@ -51,7 +51,10 @@ var names = func() (all []string) {
 // Usage returns the help of a field for the command line.
 func Usage(name string) string {
 	f := Fields[slices.Index(names, name)]
-	text := strings.ToLower(f.Doc[:1]) + f.Doc[1:]
+	text := f.Doc
+	if !strings.HasPrefix(text, "URL") {
+		text = strings.ToLower(text[:1]) + text[1:]
+	}
 	switch f.Default {
 	case "":
 		return text

@@ -131,7 +131,15 @@ func FieldErrors(err error) (all []*FieldError) {
 	return all
 }
 
-func notJSON(err error) error { return fmt.Errorf("not JSON: %w", err) }
+func notJSON(err error) error {
+	switch {
+	case errors.Is(err, io.EOF):
+		return errors.New("it is empty; want JSON")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("it ends before the JSON is complete")
+	}
+	return fmt.Errorf("not JSON: %w", err)
+}
 
 // TypeWords describes the JSON from which a Go type is read, such as "a whole number".
 func TypeWords(t reflect.Type) string {
