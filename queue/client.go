@@ -178,6 +178,19 @@ func (c *Client) prepare(ctx context.Context, job Job, now time.Time, again *ret
 	}
 }
 
+// CheckQueue returns why no queue takes a job: none is for its kind, or the one that it names is
+// not. It is nil if the kind is invalid, which [Job.Validate] reports, and for errors of Redis.
+func (c *Client) CheckQueue(ctx context.Context, job Job) error {
+	if !check.KindPattern.MatchString(job.Kind) {
+		return nil
+	}
+	_, err := c.routes.queueOf(ctx, job)
+	if _, invalid := errors.AsType[*validation.Error](err); invalid {
+		return err
+	}
+	return nil
+}
+
 func (c *Client) send(ctx context.Context, batch batchOf, results []Result, again *retry) {
 	answers, err := c.deliver(ctx, c.newRequest(batch.jobs), again)
 	for n, i := range batch.at {

@@ -59,7 +59,7 @@ func TestHostileJobs(t *testing.T) {
 		"payload of 2 MiB":    {func(j *Job) { j.Payload = make([]byte, 2<<20) }, "payload", "bytes; the maximum is 1048576"},
 		"payload not JSON":    {func(j *Job) { j.Payload = func() {} }, "payload", "unsupported type"},
 		"attribute named {}":  {func(j *Job) { j.Attributes = map[string]string{"{}": "x"} }, "attributes", "the name"},
-		"attribute tenant":    {func(j *Job) { j.Attributes = map[string]string{"tenant": "x"} }, "attributes", "the name"},
+		"attribute tenant":    {func(j *Job) { j.Attributes = map[string]string{"tenant": "x"} }, "attributes", "tenant is a field of the job"},
 		"empty attribute":     {func(j *Job) { j.Attributes = map[string]string{"domain": ""} }, "attributes", "domain: it is empty"},
 		"retention -1":        {func(j *Job) { j.Retention = -1 }, "retention", "must be 0 to"},
 	}

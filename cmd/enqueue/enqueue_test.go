@@ -114,9 +114,9 @@ func TestHostileInput(t *testing.T) {
 		"cost -1":             {[]string{"--cost", "-1"}, "cost: -1: a call costs at least 1"},
 		"cost over capacity":  {[]string{"--cost", "21"}, `cost: 21 is more than limit "tenant" ever admits at once (20)`},
 		"unknown kind":        {[]string{"--kind", "cal"}, `did you mean "call"?`},
-		"webhook without url": {[]string{"--kind", "webhook", "--payload", "{}"}, "payload: url: it is empty"},
-		"webhook with a typo": {[]string{"--kind", "webhook", "--payload", `{"ulr":"http://x"}`}, `payload: unknown field "ulr"`},
-		"email without to":    {[]string{"--kind", "email", "--payload", `{"from":"a@b","text":"x"}`}, "payload: to: there are no recipients"},
+		"webhook without url": {[]string{"--kind", "webhook", "--payload", "{}"}, "payload.url: it is empty"},
+		"webhook with a typo": {[]string{"--kind", "webhook", "--payload", `{"ulr":"http://x"}`}, `payload.ulr: unknown field; did you mean "url"?`},
+		"email without to":    {[]string{"--kind", "email", "--payload", `{"from":"a@b","text":"x"}`}, "payload.to: there are no recipients"},
 		"attribute":           {[]string{"--attribute", "x"}, "--attribute: "},
 		"unknown flag":        {[]string{"--tennant", "x"}, "unknown flag: --tennant"},
 		"an argument":         {[]string{"x"}, "takes no arguments"},
@@ -235,7 +235,7 @@ func TestBulkCSV(t *testing.T) {
 	if code != exitPartial || !strings.Contains(out, "2 accepted, 0 known already, 3 rejected") {
 		t.Errorf("%s %s exit %d", out, errText, code)
 	}
-	for _, want := range []string{"line 4: payload: url: it is not http or https", "line 5: 2 cells under 5 columns", "line 6: cost"} {
+	for _, want := range []string{"line 4: payload.url: it is not http or https", "line 5: 2 cells under 5 columns", "line 6: cost"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("lacks %q: %s", want, out)
 		}
@@ -432,7 +432,7 @@ func TestSendTellsAllMistakes(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"no tenant": {[]string{"--kind", "webhook", "--payload", `{"ur":"x"}`}, []string{`payload: unknown field "ur"`, "tenant: it is empty"}},
+		"no tenant": {[]string{"--kind", "webhook", "--payload", `{"ur":"x"}`}, []string{`payload.ur: unknown field; did you mean "url"?`, "tenant: it is empty"}},
 		"no kind":   {[]string{"--payload", `{"ur":"x"}`}, []string{"kind: ", "tenant: it is empty"}},
 		"nothing":   {nil, []string{"payload: it is missing", "kind: ", "tenant: it is empty"}},
 		"flags": {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/url"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 func failuresCommand(o *options) *cobra.Command {
@@ -44,12 +46,21 @@ func failures(cmd *cobra.Command, o *options, name, tenant string) error {
 		})
 	}
 	w, groups, now := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), 0, time.Now()
+	var again []string // queues whose jobs failed and are not given up
 	fmt.Fprintln(w, "QUEUE\tKIND\tOUTCOME\tJOBS\tTENANTS\tNEWEST\tREASON\tEXAMPLE")
 	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
-		list, err := inspect.New(client).Failures(ctx, name, tenant)
+		in := inspect.New(client)
+		list, err := in.Failures(ctx, name, tenant)
+		if err != nil {
+			return err
+		}
 		for _, g := range list {
 			groups++
 			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s ago\t%s\t%s\n", name, printable(g.Kind), g.Outcome, g.Jobs, g.Tenants, ago(g.Newest, now), printable(g.Reason), printable(g.ID))
+		}
+		page, err := in.ListJobs(ctx, name, inspect.JobQuery{State: lifecycle.StateRetry, Tenant: tenant, Limit: 1})
+		if len(page.Jobs) > 0 {
+			again = append(again, "enqueue jobs list --queue "+name+" --state retry")
 		}
 		return err
 	})
@@ -57,10 +68,14 @@ func failures(cmd *cobra.Command, o *options, name, tenant string) error {
 		return err
 	}
 	if groups == 0 {
-		_, err := fmt.Fprintln(out, "no job has failed")
-		return err
+		_, err = fmt.Fprintln(out, "no job has failed for good")
+	} else {
+		err = w.Flush()
 	}
-	return w.Flush()
+	if err == nil && len(again) > 0 {
+		_, err = fmt.Fprintf(out, "jobs wait for another attempt: %s\n", strings.Join(again, "; "))
+	}
+	return err
 }
 
 // ago is how long ago a moment was, in one unit.

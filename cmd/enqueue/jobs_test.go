@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/queue"
@@ -17,7 +20,7 @@ import (
 // TestJobsCommands: what failed, what waits, and who is there, from the command line alone.
 func TestJobsCommands(t *testing.T) {
 	run, client := opsOn(t)
-	if out, _, code := run("failures"); code != exitOK || out != "no job has failed\n" {
+	if out, _, code := run("failures"); code != exitOK || out != "no job has failed for good\n" {
 		t.Errorf("%q, exit %d", out, code)
 	}
 	if out, errText, code := run("cancel", "--queue", "calls", "--id", "acme:1", "--reason", "wrong text"); code != exitOK {
@@ -30,7 +33,7 @@ func TestJobsCommands(t *testing.T) {
 	}{
 		{[]string{"failures"}, exitOK, []string{"calls  call  cancelled  1     1        ", "cancelled by cli:ann: wrong text  acme:1\n"}},
 		{[]string{"failures", "--tenant", "acme"}, exitOK, []string{"acme:1\n"}},
-		{[]string{"failures", "--tenant", "globex"}, exitOK, []string{"no job has failed\n"}},
+		{[]string{"failures", "--tenant", "globex"}, exitOK, []string{"no job has failed for good\n"}},
 		{[]string{"failures", "--json"}, exitUsage, []string{"--queue: "}},
 		{[]string{"failures", "--queue", "cals"}, exitUsage, []string{`did you mean "calls"?`}},
 		{[]string{"jobs", "list", "--queue", "calls"}, exitOK, []string{"acme:2", "acme:3", `"\u202ebob"`}},
@@ -56,6 +59,14 @@ func TestJobsCommands(t *testing.T) {
 		}
 		if code != step.code || strings.Contains(out+errText, "hush") && step.args[1] != "show" {
 			t.Errorf("%v: exit %d, %q; want %d", step.args, code, out+errText, step.code)
+		}
+	}
+	client.HSet(t.Context(), "asynq:{calls}:t:acme:2", "state", "retry")
+	client.ZAdd(t.Context(), "asynq:{calls}:retry", redis.Z{Score: float64(time.Now().Add(time.Hour).Unix()), Member: "acme:2"})
+	const again = "jobs wait for another attempt: enqueue jobs list --queue calls --state retry\n"
+	for tenant, want := range map[string]bool{"acme": true, "globex": false} {
+		if out, errText, code := run("failures", "--tenant", tenant); code != exitOK || strings.HasSuffix(out, again) != want {
+			t.Errorf("failures of %s: %q, %q, exit %d", tenant, out, errText, code)
 		}
 	}
 	if out, _, _ := run("jobs", "list", "--queue", "calls", "--limit", "2"); strings.Count(out, "\n") != 3 {

@@ -125,7 +125,7 @@ func TestHostilePeriodic(t *testing.T) {
 		"unknown kind":      {[]string{"--kind", "cal"}, `did you mean "call"?`},
 		"no payload":        {[]string{"--payload", ""}, "payload: it is missing"},
 		"not JSON":          {[]string{"--payload", "{"}, "--payload: "},
-		"a webhook's":       {[]string{"--kind", "webhook", "--payload", "{}"}, "payload: url: it is empty"},
+		"a webhook's":       {[]string{"--kind", "webhook", "--payload", "{}"}, "payload.url: it is empty"},
 		"two ids":           {[]string{"y"}, "takes one id"},
 		"cost 0":            {[]string{"--cost", "0"}, "cost: 0"},
 		"a key":             {[]string{"--key", "k"}, "unknown flag: --key"},

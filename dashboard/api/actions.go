@@ -66,21 +66,19 @@ func readGroup(text []byte) (*inspect.FailureKey, error) {
 // act applies a verb to many jobs, or counts them.
 func (a *API) act(r *request) (answer, error) {
 	body, err := decode[action](r)
-	if err != nil {
-		return answer{}, err
-	}
 	filter := operate.Filter{Tenant: body.Tenant, Kind: body.Kind, State: lifecycle.State(body.State), Reason: body.Contains}
-	if filter.Group, err = readGroup(body.Group); err != nil {
+	if _, refused := (scopeBody{Tenant: body.Tenant}).scope(r); refused != nil {
+		return answer{}, cmp.Or(err, refused)
+	}
+	var groupErr, byErr error
+	filter.Group, groupErr = readGroup(body.Group)
+	verb := operate.Verb(body.Verb)
+	if !body.DryRun {
+		byErr = r.by(body.Reason).Check()
+	}
+	if err := together(err, groupErr, filter.Check(verb), byErr); err != nil {
 		return answer{}, err
 	}
-	if filter.Tenant == "" {
-		if p := wholeOnly(r); p != nil {
-			return answer{}, p
-		}
-	} else if !r.caller.mayTenant(filter.Tenant) {
-		return answer{}, otherTenant(filter.Tenant)
-	}
-	verb := operate.Verb(body.Verb)
 	if body.DryRun {
 		tally, err := operate.Count(r.Context(), a.config.Redis, r.PathValue("q"), verb, filter)
 		return answer{body: tallyOf(tally, true)}, err
@@ -175,15 +173,12 @@ type pauseBody struct {
 
 func (a *API) pause(r *request) (answer, error) {
 	body, err := decode[pauseBody](r)
-	if err != nil {
-		return answer{}, err
+	scope, refused := body.scope(r)
+	if refused != nil {
+		return answer{}, cmp.Or(err, refused)
 	}
-	scope, err := body.scope(r)
-	if err != nil {
-		return answer{}, err
-	}
-	end, err := body.moment()
-	if err := together(err, r.by(body.Reason).Check()); err != nil {
+	end, endErr := body.moment()
+	if err := together(err, endErr, r.by(body.Reason).Check()); err != nil {
 		return answer{}, err
 	}
 	p, err := operate.PauseJobs(r.Context(), a.config.Redis, r.PathValue("q"), scope, end, r.by(body.Reason))
@@ -197,11 +192,11 @@ type resumeBody struct {
 
 func (a *API) resume(r *request) (answer, error) {
 	body, err := decode[resumeBody](r)
-	if err != nil {
-		return answer{}, err
+	scope, refused := body.scope(r)
+	if refused != nil {
+		return answer{}, cmp.Or(err, refused)
 	}
-	scope, err := body.scope(r)
-	if err != nil {
+	if err := together(err, r.by(body.Reason).Check()); err != nil {
 		return answer{}, err
 	}
 	scope.Endpoint = body.Endpoint

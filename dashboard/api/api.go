@@ -78,21 +78,23 @@ type Demo interface {
 // API is an http.Handler. [API.Run] must run while it serves. It is safe for concurrent
 // use.
 type API struct {
-	config    Config
-	logger    *slog.Logger
-	mux       *http.ServeMux
-	routes    []route
-	open      map[string]bool // patterns of routes that need no key
-	handler   http.Handler
-	client    *queue.Client
-	batches   chan struct{} // a slot for each batch in progress
-	refused   *refusals
-	lab       *lab
-	hide      *redaction
-	watch     *watch
-	shares    *shares
-	expect    *expectations
-	inspector *inspect.Inspector
+	config Config
+	logger *slog.Logger
+	mux    *http.ServeMux
+	routes []route
+	open   map[string]bool // patterns of routes that need no key
+
+	parameters map[string][]string // by method and path, see [parameters]
+	handler    http.Handler
+	client     *queue.Client
+	batches    chan struct{} // a slot for each batch in progress
+	refused    *refusals
+	lab        *lab
+	hide       *redaction
+	watch      *watch
+	shares     *shares
+	expect     *expectations
+	inspector  *inspect.Inspector
 }
 
 // New returns an API. It checks the configuration, but sends nothing to Redis.
@@ -114,6 +116,9 @@ func New(config Config) (*API, error) {
 	a.shares = &shares{api: a, queues: map[string]*usage{}}
 	var err error
 	if a.lab, err = newLab(config.Redis); err != nil {
+		return nil, err
+	}
+	if a.parameters, err = parameters(); err != nil {
 		return nil, err
 	}
 	a.routes = a.table()
@@ -219,6 +224,10 @@ func (a *API) serve(route route, w http.ResponseWriter, httpRequest *http.Reques
 	r := &request{Request: httpRequest, w: w, caller: c}
 	if p := a.mayNot(route, r); p != nil {
 		a.fail(w, httpRequest, p)
+		return
+	}
+	if err := a.checkQuery(route, httpRequest); err != nil {
+		a.fail(w, httpRequest, err)
 		return
 	}
 	if route.stream != nil || route.most > maxAnswerTime {

@@ -213,9 +213,9 @@ func (b *batch) jobOf(index int, e jobline.Entry) (queue.Job, error) {
 	if b.key != nil && e.Line.Key == nil {
 		e.Line.Key = new(fmt.Sprintf("%s.%d", *b.key, index))
 	}
-	job, err := e.Line.Job(b.api.payloads())
+	job, err := b.api.lineJob(b.r.Context(), e.Line)
 	if err != nil {
-		return queue.Job{}, lineProblem(err)
+		return queue.Job{}, err
 	}
 	if err := mayEnqueue(b.r.caller, &job, job.Tenant); err != nil {
 		if p := problemOf(err); !b.denied {

@@ -52,7 +52,7 @@ func (a *API) enqueueOne(r *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	job, err := a.jobOf(r.caller, text, key)
+	job, err := a.jobOf(r.Context(), r.caller, text, key)
 	if err != nil {
 		return answer{}, err
 	}
@@ -88,7 +88,7 @@ func (a *API) warning(ctx context.Context, job queue.Job) string {
 }
 
 // jobOf reads a job and checks that the caller may enqueue it.
-func (a *API) jobOf(c caller, text []byte, key *string) (queue.Job, error) {
+func (a *API) jobOf(ctx context.Context, c caller, text []byte, key *string) (queue.Job, error) {
 	line, err := jobline.Parse(text)
 	if err != nil {
 		return queue.Job{}, lineProblem(err)
@@ -96,11 +96,20 @@ func (a *API) jobOf(c caller, text []byte, key *string) (queue.Job, error) {
 	if line.Key == nil {
 		line.Key = key
 	}
-	job, err := line.Job(a.payloads())
+	job, err := a.lineJob(ctx, line)
 	if err != nil {
-		return queue.Job{}, lineProblem(err)
+		return queue.Job{}, err
 	}
 	return job, mayEnqueue(c, &job, job.Tenant)
+}
+
+// lineJob makes the job of a line. Its error lists all invalid fields, the queue among them.
+func (a *API) lineJob(ctx context.Context, line jobline.Line) (queue.Job, error) {
+	job, err := line.Job(a.payloads())
+	if err != nil {
+		return queue.Job{}, lineProblem(errors.Join(err, a.client.CheckQueue(ctx, job)))
+	}
+	return job, nil
 }
 
 // idempotencyKey returns the key of a request, of at most the given number of bytes, or nil if it

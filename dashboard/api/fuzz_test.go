@@ -1,11 +1,15 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue"
 )
 
 // FuzzJob: what is refused is refused with words, and what is taken says whose it is.
@@ -13,9 +17,9 @@ func FuzzJob(f *testing.F) {
 	f.Add([]byte(`{"kind":"call","tenant":"acme","payload":1}`), "key")
 	f.Add([]byte(`{"kind":"call","tenant":"acme","payload":{},"on_success":{"kind":"b","tenant":"globex","payload":1}}`), "")
 	f.Add([]byte(`{"kind":"call","tenant":"acme","payload":1,"at":"2030-01-01T00:00:00Z","costs":{"a":1}}`), "\x00")
-	a := &API{}
+	a := &API{client: queue.NewClient(redistest.Embedded(f))}
 	f.Fuzz(func(t *testing.T, text []byte, key string) {
-		job, err := a.jobOf(caller{key: Key{ID: "a", Tenants: []string{"acme"}}}, text, &key)
+		job, err := a.jobOf(context.Background(), caller{key: Key{ID: "a", Tenants: []string{"acme"}}}, text, &key)
 		if err != nil {
 			p := problemOf(err)
 			if p.Status < 400 || p.Status >= 500 || p.Detail == "" || strings.Contains(p.Detail, "\n") {

@@ -64,7 +64,7 @@ func TestTenants(t *testing.T) {
 	for body, want := range map[string][]string{
 		"GET " + at + "/tenants?sort=size&only=idle&order=up&offset=x&limit=999":        {"sort", "only", "order", "offset", "limit"},
 		"POST " + at + `/pause {"until":"soon"}`:                                        {"until", "reason"},
-		"POST " + at + `/pause {"utnil":"soon","tenant":7}`:                             {"utnil", "tenant"},
+		"POST " + at + `/pause {"utnil":"soon","tenant":7}`:                             {"utnil", "tenant", "reason"},
 		"PUT " + at + `/tenants/acme/limits/tenant {"rate":"fast","until":"yesterday"}`: {"rate", "until", "reason"},
 	} {
 		parts := strings.SplitN(body, " ", 3)

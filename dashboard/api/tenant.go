@@ -61,9 +61,6 @@ type changedJSON struct {
 // setLimit overrides a limit for a tenant or, in a dry run, previews the effect.
 func (a *API) setLimit(r *request) (answer, error) {
 	body, err := decode[limitBody](r)
-	if err != nil {
-		return answer{}, err
-	}
 	name, tenant, limit := r.PathValue("q"), r.PathValue("t"), r.PathValue("limit")
 	change, rateErr := body.change()
 	end, endErr := body.moment()
@@ -75,7 +72,7 @@ func (a *API) setLimit(r *request) (answer, error) {
 	if !body.DryRun {
 		byErr = by.Check()
 	}
-	if err := together(rateErr, endErr, byErr); err != nil {
+	if err := together(err, rateErr, endErr, byErr); err != nil {
 		return answer{}, err
 	}
 	if !body.DryRun {

@@ -210,7 +210,7 @@ func (l Line) jobAt(depth int, payloads Payloads) (queue.Job, error) {
 	job.KeyUntil = queue.KeyUntil(text(l.KeyUntil))
 	if l.MaxAttempts != nil {
 		if job.MaxAttempts = *l.MaxAttempts; job.MaxAttempts == 0 {
-			wrong("max_attempts", "0: a job has at least 1")
+			wrong("max_attempts", "0 must be at least 1")
 		}
 	}
 	if l.Cost != nil {
@@ -228,7 +228,11 @@ func (l Line) jobAt(depth int, payloads Payloads) (queue.Job, error) {
 			problems = payloads.Check(job.Kind, l.Payload)
 		}
 		for _, err := range problems {
-			wrong("payload", "%v", err)
+			if within, ok := errors.AsType[*validation.Error](err); ok {
+				wrong("payload."+within.Field, "%s", within.Reason)
+			} else {
+				wrong("payload", "%v", err)
+			}
 		}
 		if payloads.Costs != nil && job.Costs == nil && len(problems) == 0 {
 			job.Costs = payloads.Costs(job.Kind, l.Payload)

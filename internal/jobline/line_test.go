@@ -68,7 +68,7 @@ func TestLinesWithBadFollowUps(t *testing.T) {
 		`"on_success":{"kidn":"b"}`:                                      `on_success.kidn: unknown field`,
 		`"on_success":{"kind":"b"}`:                                      "on_success.payload: it is missing",
 		`"on_failure":{"payload":1,"at":"x"}`:                            "on_failure.at: ",
-		`"on_failure":{"kind":"webhook","payload":{"url":"x"}}`:          "on_failure.payload: url: ",
+		`"on_failure":{"kind":"webhook","payload":{"url":"x"}}`:          "on_failure.payload.url: ",
 		`"on_success":{"payload":1,"on_failure":{"payload":1,"cost":0}}`: "on_success.on_failure.cost: 0",
 		`"on_success":{"payload":1,"on_failure":[]}`:                     "on_success.on_failure: must be one object",
 		`"callback":""`:                                                  "callback: it is empty",

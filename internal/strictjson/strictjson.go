@@ -132,11 +132,8 @@ func FieldErrors(err error) (all []*FieldError) {
 }
 
 func notJSON(err error) error {
-	switch {
-	case errors.Is(err, io.EOF):
-		return errors.New("it is empty; want JSON")
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return errors.New("it ends before the JSON is complete")
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("not JSON: it is empty or cut short (%w)", err)
 	}
 	return fmt.Errorf("not JSON: %w", err)
 }

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,35 +33,42 @@ type Filter struct {
 	Group *inspect.FailureKey
 }
 
-// check returns the error for the first invalid field.
-func (f Filter) check(verb Verb) error {
+// Check returns the errors for a verb that does not exist and for the fields that it does not
+// accept, joined.
+func (f Filter) Check(verb Verb) error {
+	var errs []error
+	wrong := func(field, reason string) { errs = append(errs, validation.Field(field, reason)) }
+	states := verb.States()
+	if states == nil {
+		wrong("verb", check.Quote(string(verb))+" is not one of cancel, run, wake, retry, delete")
+	}
 	if reason := check.Text(f.Tenant, check.MaxTenant); f.Tenant != "" && reason != "" {
-		return validation.Field("tenant", reason)
+		wrong("tenant", reason)
 	}
 	if f.Kind != "" && !check.KindPattern.MatchString(f.Kind) {
-		return validation.Field("kind", check.Quote(f.Kind)+" is not 1 to 64 letters, digits, '.', '_', '-' or ':'")
+		wrong("kind", check.Quote(f.Kind)+" is not 1 to 64 letters, digits, '.', '_', '-' or ':'")
 	}
 	if reason := check.Text(f.ID, maxID); f.ID != "" && reason != "" {
-		return validation.Field("id", reason)
+		wrong("id", reason)
 	}
-	if reason := check.Text(f.Reason, store.MaxContained); f.Reason != "" && reason != "" {
-		return validation.Field("reason", reason)
-	}
-	if f.Reason != "" && verb != Wake && !slices.Contains(verb.States(), lifecycle.StateArchived) {
-		return validation.Field("reason", fmt.Sprintf("only archived jobs have a reason; %s is for jobs that are %s", verb, lifecycle.Join(verb.States())))
+	archived := slices.Contains(states, lifecycle.StateArchived)
+	switch reason := check.Text(f.Reason, store.MaxContained); {
+	case f.Reason == "":
+	case reason != "":
+		wrong("reason", reason)
+	case states != nil && verb != Wake && !archived:
+		wrong("reason", fmt.Sprintf("only archived jobs have a reason; %s is for jobs that are %s", verb, lifecycle.Join(states)))
 	}
 	if f.Group != nil {
-		if !slices.Contains(verb.States(), lifecycle.StateArchived) {
-			return validation.Field("group", fmt.Sprintf("only archived jobs are in groups; %s is for jobs that are %s", verb, lifecycle.Join(verb.States())))
+		if states != nil && !archived {
+			wrong("group", fmt.Sprintf("only archived jobs are in groups; %s is for jobs that are %s", verb, lifecycle.Join(states)))
 		}
-		if err := f.Group.Check(f.Kind, f.Reason); err != nil {
-			return err
-		}
+		errs = append(errs, f.Group.Check(f.Kind, f.Reason))
 	}
-	if states := verb.States(); f.State != "" && !slices.Contains(states, f.State) {
-		return validation.Field("state", fmt.Sprintf("%s is not one of %s, the states of jobs that %s changes", check.Quote(string(f.State)), lifecycle.Join(states), verb))
+	if f.State != "" && states != nil && !slices.Contains(states, f.State) {
+		wrong("state", fmt.Sprintf("%s is not one of %s, the states of jobs that %s changes", check.Quote(string(f.State)), lifecycle.Join(states), verb))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // maxID is the maximum length of an id: that of a job with a key contains the tenant and

@@ -151,13 +151,10 @@ type verbRun struct {
 }
 
 func runVerb(ctx context.Context, client redis.UniversalClient, queue string, verb Verb, filter Filter, by *Operator, progress func(Tally)) (Tally, error) {
-	if verb.places() == nil {
-		return Tally{}, validation.Field("verb", check.Quote(string(verb))+" is not one of cancel, run, wake, retry, delete")
-	}
-	if err := store.CheckQueue(ctx, client, queue); err != nil {
+	if err := filter.Check(verb); err != nil {
 		return Tally{}, err
 	}
-	if err := filter.check(verb); err != nil {
+	if err := store.CheckQueue(ctx, client, queue); err != nil {
 		return Tally{}, err
 	}
 	now, err := client.Time(ctx).Result()

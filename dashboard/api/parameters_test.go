@@ -1,0 +1,55 @@
+package api
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/internal/payloads"
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestUnknownParameters: a query parameter that openapi.json does not describe is an error, on
+// each route, and all of them are told at once.
+func TestUnknownParameters(t *testing.T) {
+	r := newRig(t, redistest.Shared(t), nil)
+	r.publish(throttle.PerSecond(1))
+	r.want(400, `{"field":"onyl","reason":"there is no such query parameter; did you mean \"only\"?"}`, "GET", "/queues/"+r.queue+"/tenants?onyl=paused", "")
+	r.want(400, `[{"field":"first","reason":"there is no such query parameter"},{"field":"second","reason":"there is no such query parameter"}]`, "GET", "/workers?second=2&first=1", "")
+	r.want(200, "", "GET", "/queues/"+r.queue+"/tenants?only=paused&sort=tenant&order=desc&offset=0&limit=1&search=a", "")
+	for _, route := range r.api.table() {
+		if _, ok := r.api.parameters[route.method+" "+route.path]; !ok && route.stream == nil {
+			r.want(400, `"field":"x"`, route.method, route.path+"?x=1", "{}")
+		}
+	}
+}
+
+// TestAllMistakesOfARequest: unknown, mistyped and invalid fields of a body are told at once, with
+// the paths of those within a payload.
+func TestAllMistakesOfARequest(t *testing.T) {
+	r := newRig(t, redistest.Shared(t), func(c *Config) { c.CheckPayload = payloads.Check })
+	r.publish(throttle.PerSecond(1))
+	at := "/queues/" + r.queue
+	for _, test := range []struct{ method, path, body, want string }{
+		{"POST", "/jobs", `{"kind":"webhook","tenant":"","priority":"urgent","queue":"` + r.queue + `","payload":{"ulr":"x","boody":1}}`, "boody,url,ulr,tenant,priority"},
+		{"POST", "/jobs", `{"kind":"no-such-kind","tenant":"","payload":1,"cost":0}`, "queue,tenant,cost"},
+		{"POST", at + "/pause", `{"tenannt":"acme","for":"soon"}`, "tenannt,for,reason"},
+		{"POST", at + "/resume", `{"tenannt":"acme"}`, "tenannt,reason"},
+		{"POST", at + "/actions", `{"verb":"explode","kind":"a b","tenant":"acme","contians":"x"}`, "contians,verb,kind,reason"},
+		{"POST", at + "/actions", `{"verb":"cancel","reason_contains":"x","state":"archived","group":{"kind":1},"reason":""}`, "group.kind,state,reason"},
+		{"PUT", at + "/tenants/acme/limits/tenant", `{"rat":"1/s","rate":"fast","until":"2030-01-01T00:00:00Z","for":"1h"}`, "rat,rate,for,reason"},
+	} {
+		got := r.want(400, "", test.method, test.path, test.body)
+		var fields []string
+		errs, _ := got.get(t, "errors").([]any)
+		for _, e := range errs {
+			fields = append(fields, strings.TrimPrefix(e.(map[string]any)["field"].(string), "payload."))
+		}
+		for field := range strings.SplitSeq(test.want, ",") {
+			if !slices.Contains(fields, field) {
+				t.Errorf("%s %s: no error of %s: %s", test.method, test.body, field, got.body)
+			}
+		}
+	}
+}
