@@ -125,10 +125,11 @@ func (l Limit) Validate() error {
 		wrong("name", "must be at most 64 bytes")
 	}
 	var rateErr error
+	known := slices.Contains(algorithms, l.Algorithm)
 	switch {
 	case l.Algorithm == "":
 		wrong("algorithm", "required: %s", listed(algorithms))
-	case !slices.Contains(algorithms, l.Algorithm):
+	case !known:
 		wrong("algorithm", "%q must be %s", clip(string(l.Algorithm)), listed(algorithms))
 	}
 	if l.Algorithm != Concurrency {
@@ -142,7 +143,7 @@ func (l Limit) Validate() error {
 		switch {
 		case value < 0:
 			wrong(field, "%d must not be negative", value)
-		case value > 0 && l.Algorithm != algorithm:
+		case value > 0 && known && l.Algorithm != algorithm: // what an unknown one has is not known
 			wrong(field, "only a %s has one", algorithm)
 		}
 	}

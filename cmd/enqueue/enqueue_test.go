@@ -432,7 +432,7 @@ func TestSendTellsAllMistakes(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"no tenant": {[]string{"--kind", "webhook", "--payload", `{"ur":"x"}`}, []string{`payload.ur: unknown field; did you mean "url"?`, "tenant: it is empty"}},
+		"no tenant": {[]string{"--kind", "webhook", "--payload", `{"ur":"x"}`}, []string{`payload.ur: unknown field`, `did you mean "url"?`, "payload.url: it is empty", "tenant: it is empty"}},
 		"no kind":   {[]string{"--payload", `{"ur":"x"}`}, []string{"kind: ", "tenant: it is empty"}},
 		"nothing":   {nil, []string{"payload: it is missing", "kind: ", "tenant: it is empty"}},
 		"flags": {

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/limitsfile"
@@ -32,7 +33,8 @@ func limitsCheckCommand(o *options) *cobra.Command {
 		Use:   "check FILE",
 		Short: "Check a limits file, without Redis",
 		Long: `check reads a limits file as a worker does, and prints every mistake with its line and
-the remedy. It needs no Redis. It exits 2 if there is a mistake.`,
+the remedy. It needs no Redis. It exits 2 if there is a mistake. It warns of attributes in per
+whose names look misspelled: a limit treats jobs without an attribute as one.`,
 		Example: "  enqueue limits check limits.yaml",
 		Args:    oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -40,18 +42,37 @@ the remedy. It needs no Redis. It exits 2 if there is a mistake.`,
 			if err != nil {
 				return err
 			}
-			rules := 0
+			rules, warnings := 0, doubts(set)
 			for _, q := range set.Queues {
 				rules += len(q.Limits)
 			}
 			if o.json {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]int{"queues": len(set.Queues), "limits": rules, "tenants": len(set.Tenants)})
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{"queues": len(set.Queues), "limits": rules, "tenants": len(set.Tenants), "warnings": warnings})
+			}
+			for _, warning := range warnings {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s: warning: %s\n", args[0], warning)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ok: %s, %s, %s\n", args[0],
 				counted(len(set.Queues), "queue"), counted(rules, "limit"), counted(len(set.Tenants), "tenant"))
 			return err
 		},
 	}
+}
+
+// doubts returns what may be a mistake in limits that are valid.
+func doubts(set limits.Set) []string {
+	known := []string{"tenant", "kind", "endpoint", "host", "domain"} // which jobs have without naming them
+	all := []string{}
+	for _, queue := range slices.Sorted(maps.Keys(set.Queues)) {
+		for i, limit := range set.Queues[queue].Limits {
+			for _, name := range limit.Per {
+				if suggestion := check.Suggest(name, known); suggestion != "" && !slices.Contains(known, name) {
+					all = append(all, fmt.Sprintf("queues.%s.limits[%d].per: jobs have %s only if they bring it%s", queue, i, check.Quote(name), suggestion))
+				}
+			}
+		}
+	}
+	return all
 }
 
 // loadLimits reads a limits file. It prints each mistake as FILE:LINE.

@@ -41,6 +41,15 @@ func TestLimitsCheck(t *testing.T) {
 	if out, errText, code := enqueue(t, "", "limits", "check", "../../../../limits.yaml"); code != exitOK || !strings.HasPrefix(out, "../../../../limits.yaml: ok: 2 queues, 8 limits, ") {
 		t.Errorf("the sample: %q, %q, exit %d", out, errText, code)
 	}
+	doubtful := filepath.Join(t.TempDir(), "limits.yaml")
+	const text = "queues: {email: {limits: [{name: a, algorithm: leaky_bucket, rate: 1/s, per: [tenannt, region, host]}]}}"
+	if err := os.WriteFile(doubtful, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const warning = `queues.email.limits[0].per: jobs have "tenannt" only if they bring it; did you mean "tenant"?`
+	if out, errText, code := enqueue(t, "", "limits", "check", doubtful); code != exitOK || errText != doubtful+": warning: "+warning+"\n" || !strings.Contains(out, ": ok: 1 queue, 1 limit, ") {
+		t.Errorf("a doubtful attribute: %q, %q, exit %d", out, errText, code)
+	}
 	for _, args := range [][]string{{"limits", "check"}, {"limits", "check", "a", "b"}, {"limits", "check", "none.yaml"}} {
 		if out, errText, code := enqueue(t, "", args...); code != exitUsage || errText == "" {
 			t.Errorf("%v: %q, %q, exit %d", args, out, errText, code)
