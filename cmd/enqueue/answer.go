@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"strings"
 
@@ -17,20 +20,33 @@ import (
 // printAnswer prints what the HTTP API answers to a GET, so that --json and the API say the same.
 // The words of the path are escaped.
 func printAnswer(ctx context.Context, out io.Writer, client redis.UniversalClient, query url.Values, path ...string) error {
-	a, err := api.New(api.Config{Redis: client})
-	if err != nil {
-		return err
-	}
-	var b strings.Builder
-	for _, word := range path {
-		b.WriteString("/" + url.PathEscape(word))
-	}
-	text, err := a.Get(ctx, b.String(), query)
+	return printChange(ctx, out, client, "", http.MethodGet, query, nil, path...)
+}
+
+// printChange prints what the HTTP API answers to a request of an actor.
+func printChange(ctx context.Context, out io.Writer, client redis.UniversalClient, actor, method string, query url.Values, body any, path ...string) error {
+	text, err := answer(ctx, client, actor, method, query, body, path...)
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(out, "%s\n", text)
 	return err
+}
+
+func answer(ctx context.Context, client redis.UniversalClient, actor, method string, query url.Values, body any, path ...string) (json.RawMessage, error) {
+	a, err := api.New(api.Config{Redis: client})
+	if err != nil {
+		return nil, err
+	}
+	var b strings.Builder
+	for _, word := range path {
+		b.WriteString("/" + url.PathEscape(word))
+	}
+	text, err := a.Do(ctx, actor, method, b.String(), query, body)
+	if problem, ok := errors.AsType[*api.LocalError](err); ok && problem.Status < http.StatusInternalServerError {
+		return nil, usageError{err}
+	}
+	return text, err
 }
 
 // queueOf returns the queue of a job: name, or if that is "" the one queue that has a job of this

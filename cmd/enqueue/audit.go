@@ -2,10 +2,11 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -23,7 +24,8 @@ func auditCommand(o *options) *cobra.Command {
 		Short: "Show who changed what, when and why",
 		Long: `audit lists the changes made by operators, newest first: jobs cancelled, retried, run and
 deleted, pauses, and limits before and after. Jobs are identified by their filter or their
-id; payloads are never recorded. The last 10,000 changes of a queue are kept.`,
+id; payloads are never recorded. The last 10,000 changes of a queue are kept. With --json it has
+the requests that the HTTP API refused as well.`,
 		Example: "  enqueue audit --queue email -n 50",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -37,6 +39,9 @@ id; payloads are never recorded. The last 10,000 changes of a queue are kept.`,
 
 func audit(cmd *cobra.Command, o *options, name string, n int) error {
 	ctx := cmd.Context()
+	if o.json {
+		return auditJSON(cmd, o, name, n)
+	}
 	entries := []operate.AuditEntry{}
 	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
 		some, err := operate.Audit(ctx, client, name, n)
@@ -48,9 +53,6 @@ func audit(cmd *cobra.Command, o *options, name string, n int) error {
 	}
 	slices.SortStableFunc(entries, func(a, b operate.AuditEntry) int { return b.At.Compare(a.At) })
 	entries = entries[:min(len(entries), n)]
-	if o.json {
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(entries)
-	}
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "AT\tACTOR\tACTION\tQUEUE\tWHAT\tJOBS\tWHY")
 	for _, e := range entries {
@@ -62,6 +64,22 @@ func audit(cmd *cobra.Command, o *options, name string, n int) error {
 			printable(what(e)), count, printable(cmp.Or(e.Reason, "-")))
 	}
 	return w.Flush()
+}
+
+func auditJSON(cmd *cobra.Command, o *options, name string, n int) error {
+	client, err := o.connect(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if _, err := selected(cmd.Context(), client, name); err != nil {
+		return err
+	}
+	query := url.Values{"limit": {strconv.Itoa(n)}}
+	if name != "" {
+		query.Set("queue", name)
+	}
+	return printAnswer(cmd.Context(), cmd.OutOrStdout(), client, query, "audit")
 }
 
 // what a change was about.

@@ -2,17 +2,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"time"
+	"net/http"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate/queue/inspect"
-	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 func explainCommand(o *options) *cobra.Command {
@@ -30,11 +27,16 @@ calls in flight hold all permits, or until an operator resumes the jobs.`,
 		Args:    oneJob,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.withJob(cmd.Context(), name, args[0], func(client redis.UniversalClient, name string) error {
-				e, err := inspect.New(client).Explain(cmd.Context(), name, args[0])
+				ctx, out := cmd.Context(), cmd.OutOrStdout()
+				if o.json {
+					return printAnswer(ctx, out, client, nil, "queues", name, "jobs", args[0])
+				}
+				e, err := inspect.New(client).Explain(ctx, name, args[0])
 				if err != nil {
 					return oneLine(err)
 				}
-				return tell(cmd.OutOrStdout(), o.json, explanationJSON(e), e.String())
+				_, err = fmt.Fprintln(out, printable(e.String()))
+				return err
 			})
 		},
 	}
@@ -72,14 +74,21 @@ batch is taken to go where most jobs of the tenant wait.`,
 				}
 			}
 			return o.withQueue(cmd.Context(), name, func(client redis.UniversalClient) error {
-				e, err := inspect.New(client).Estimate(cmd.Context(), name, batch)
+				ctx, out := cmd.Context(), cmd.OutOrStdout()
+				if o.json {
+					return printChange(ctx, out, client, "", http.MethodPost, nil, map[string]any{
+						"tenant": batch.Tenant, "jobs": batch.Jobs, "kind": batch.Kind, "cost": batch.Cost, "attributes": batch.Attributes, "payload": batch.Payload,
+					}, "queues", name, "estimate")
+				}
+				e, err := inspect.New(client).Estimate(ctx, name, batch)
 				if isInvalid(err) {
 					return usageError{oneLine(err)}
 				}
 				if err != nil {
 					return oneLine(err)
 				}
-				return tell(cmd.OutOrStdout(), o.json, batchJSON(name, e), e.String())
+				_, err = fmt.Fprintln(out, printable(e.String()))
+				return err
 			})
 		},
 	}
@@ -113,118 +122,4 @@ func (o *options) withJob(ctx context.Context, name, id string, f func(client re
 		return err
 	}
 	return f(client, name)
-}
-
-// tell prints a value as JSON or in words.
-func tell(out io.Writer, asJSON bool, value any, words string) error {
-	if asJSON {
-		return json.NewEncoder(out).Encode(value)
-	}
-	_, err := fmt.Fprintln(out, printable(words))
-	return err
-}
-
-// moment is a time for JSON: null for the zero one.
-func moment(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
-}
-
-type holdJSON struct {
-	Limit string     `json:"limit"`
-	Scope string     `json:"scope"`
-	Rule  string     `json:"rule"`
-	Next  *time.Time `json:"next_slot"`
-}
-
-func holdOf(h *inspect.Hold) *holdJSON {
-	if h == nil {
-		return nil
-	}
-	return &holdJSON{h.Limit, h.Scope, h.Rule, moment(h.Next)}
-}
-
-type explainedJSON struct {
-	ID             string        `json:"id"`
-	Queue          string        `json:"queue"`
-	State          string        `json:"state"`
-	Outcome        string        `json:"outcome,omitempty"`
-	Tenant         string        `json:"tenant,omitempty"`
-	Kind           string        `json:"kind,omitempty"`
-	Periodic       string        `json:"periodic,omitempty"` // id of the periodic job that enqueued it
-	Attempt        int           `json:"attempt,omitempty"`
-	MaxAttempts    int           `json:"max_attempts,omitempty"`
-	Error          string        `json:"error,omitempty"`
-	Progress       *progressJSON `json:"progress,omitempty"`
-	Since          *time.Time    `json:"since"`
-	Until          *time.Time    `json:"until"`
-	Lane           string        `json:"lane,omitempty"`
-	Position       *int64        `json:"position,omitempty"`
-	TenantPosition *int64        `json:"tenant_position,omitempty"`
-	Waiting        int64         `json:"waiting"`
-	HeldBy         *holdJSON     `json:"held_by"`
-	Full           *holdJSON     `json:"full"`
-	stopJSON
-	WindowOpens *time.Time `json:"window_opens"`
-	At          *time.Time `json:"expected_at"`
-	Confidence  string     `json:"confidence"`
-	DrainsAt    *time.Time `json:"drains_at"`
-	Sentence    string     `json:"sentence"`
-}
-
-type progressJSON struct {
-	Percent int        `json:"percent"`
-	Text    string     `json:"text"`
-	At      *time.Time `json:"at"`
-}
-
-func explanationJSON(e inspect.Explanation) explainedJSON {
-	out := explainedJSON{
-		ID: e.ID, Queue: e.Queue, State: string(e.State), Outcome: string(e.Outcome), Tenant: e.Tenant, Kind: e.Kind, Periodic: e.Periodic, Attempt: e.Attempt, MaxAttempts: e.MaxAttempts,
-		Error: e.Error, Since: moment(e.Since), Until: moment(e.Until), Lane: e.Lane, Waiting: e.Waiting, HeldBy: holdOf(e.HeldBy),
-		Full: holdOf(e.Full), WindowOpens: moment(e.WindowOpens), At: moment(e.At), Confidence: string(e.Confidence), DrainsAt: moment(e.DrainsAt),
-		Sentence: e.String(),
-	}
-	if e.State == lifecycle.StateWaiting {
-		out.Position, out.TenantPosition = &e.Position, &e.TenantPosition
-	}
-	if e.Progress != nil {
-		out.Progress = &progressJSON{e.Progress.Percent, e.Progress.Text, moment(e.Progress.At)}
-	}
-	out.stopJSON = stopOf(e.Queue, e.Pause, e.Unserved)
-	return out
-}
-
-// stopJSON is what keeps jobs from going that no limit holds.
-type stopJSON struct {
-	Pause    *pauseJSON `json:"pause"`
-	Unserved string     `json:"unserved,omitempty"` // why no worker takes them
-}
-
-func stopOf(name string, pause *inspect.Pause, unserved *inspect.Unserved) (stop stopJSON) {
-	if pause != nil {
-		stop.Pause = new(pauseAsJSON(name, *pause))
-	}
-	if unserved != nil {
-		stop.Unserved = unserved.String()
-	}
-	return stop
-}
-
-type estimatedJSON struct {
-	First      *time.Time `json:"first_call"`
-	Last       *time.Time `json:"last_call"`
-	Waiting    int64      `json:"waiting_before"`
-	HeldBy     *holdJSON  `json:"held_by"`
-	Confidence string     `json:"confidence"`
-	stopJSON
-	Sentence string `json:"sentence"`
-}
-
-func batchJSON(name string, e inspect.BatchEstimate) estimatedJSON {
-	return estimatedJSON{
-		moment(e.First), moment(e.Last), e.Waiting, holdOf(e.HeldBy), string(e.Confidence), stopOf(name, e.Pause, e.Unserved), e.String(),
-	}
 }

@@ -4,25 +4,9 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
-	"time"
 
 	"github.com/headgate/headgate/queue/inspect"
 )
-
-// faultJSON is something that scripts could not understand, as JSON.
-type faultJSON struct {
-	What   string     `json:"what"`
-	Reason string     `json:"reason"`
-	At     *time.Time `json:"at"`
-}
-
-func faultsJSON(faults []inspect.Fault) []faultJSON {
-	list := []faultJSON{}
-	for _, f := range faults {
-		list = append(list, faultJSON{f.What, f.Reason, moment(f.At)})
-	}
-	return list
-}
 
 // printFaults shows what scripts could not understand, and what to do about it.
 func printFaults(out io.Writer, name string, faults []inspect.Fault) error {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestStatusShowsFaults: what scripts could not understand is shown with what to do,
@@ -27,9 +28,16 @@ func TestStatusShowsFaults(t *testing.T) {
 		t.Errorf("it writes to the terminal: %q", out)
 	}
 	out, _, _ = enqueue(t, "", "status", "--redis", url, "--json")
-	var all []queueJSON
-	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all) != 1 || len(all[0].Faults) != 2 ||
-		all[0].Faults[0].What != "job 17" || all[0].Faults[0].At.UnixMicro() != 1700000000000001 {
+	var all struct {
+		Queues []struct {
+			Faults []struct {
+				What string
+				At   time.Time
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all.Queues) != 1 || len(all.Queues[0].Faults) != 2 ||
+		all.Queues[0].Faults[0].What != "job 17" || all.Queues[0].Faults[0].At.Unix() != 1700000000 {
 		t.Errorf("%s, %v", out, err)
 	}
 

@@ -2,9 +2,10 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -60,14 +61,21 @@ limits of tenants without values of their own.`,
 			return limitsShow(cmd, o, name, tenant)
 		},
 	}
-	cmd.Flags().StringVar(&name, "queue", "", "one queue (default: all)")
+	cmd.Flags().StringVar(&name, "queue", "", "one queue (default: all; --json needs one)")
 	cmd.Flags().StringVar(&tenant, "tenant", "", "limits of this tenant (default: those of tenants without values of their own)")
 	return cmd
 }
 
 func limitsShow(cmd *cobra.Command, o *options, name, tenant string) error {
 	ctx := cmd.Context()
-	list := []limitJSON{}
+	if o.json {
+		return o.withQueue(ctx, name, func(client redis.UniversalClient) error {
+			if tenant != "" {
+				return printAnswer(ctx, cmd.OutOrStdout(), client, nil, "queues", name, "tenants", tenant)
+			}
+			return printAnswer(ctx, cmd.OutOrStdout(), client, nil, "queues", name, "limits")
+		})
+	}
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "QUEUE\tLIMIT\tPER\tALGORITHM\tADMITS\tFROM\tUNTIL\tWHY")
 	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
@@ -87,7 +95,6 @@ func limitsShow(cmd *cobra.Command, o *options, name, tenant string) error {
 			}
 		}
 		for _, f := range all {
-			list = append(list, limitAsJSON(name, tenant, f))
 			why, until := "-", "-"
 			if f.From == "override" {
 				why, until = f.Actor+": "+f.Reason, "cleared"
@@ -109,9 +116,6 @@ func limitsShow(cmd *cobra.Command, o *options, name, tenant string) error {
 	})
 	if err != nil {
 		return err
-	}
-	if o.json {
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(list)
 	}
 	return w.Flush()
 }
@@ -220,7 +224,7 @@ func limitsSet(cmd *cobra.Command, o *options, w which, change operate.Override,
 		shown = cmd.OutOrStdout()
 	}
 	if o.json && dry {
-		return json.NewEncoder(shown).Encode(map[string]outlookJSON{"before": outlookAsJSON(effect.Before), "after": outlookAsJSON(effect.After)})
+		return putLimit(cmd, client, w, change, true)
 	}
 	if !o.json {
 		fmt.Fprintf(shown, "now:   %s\nafter: %s\n", effect.Before, effect.After)
@@ -231,23 +235,25 @@ func limitsSet(cmd *cobra.Command, o *options, w which, change operate.Override,
 	if err := w.confirm(cmd, fmt.Sprintf("change limit %s of tenant %s in queue %s?", w.limit, printable(w.tenant), w.queue)); err != nil {
 		return err
 	}
+	if o.json {
+		return putLimit(cmd, client, w, change, false)
+	}
 	if err := operate.SetOverride(ctx, client, w.queue, w.tenant, w.limit, change); err != nil {
 		return refused(err)
 	}
-	return tellLimit(cmd, o, client, w, "is now")
+	return tellLimit(cmd, client, w, "is now")
 }
 
-// outlookJSON is what becomes of a tenant's backlog.
-type outlookJSON struct {
-	Waiting    int64      `json:"waiting"`
-	Rate       float64    `json:"rate_per_second"`
-	DrainsAt   *time.Time `json:"drains_at"`
-	Confidence string     `json:"confidence"`
-	Text       string     `json:"text"`
-}
-
-func outlookAsJSON(o inspect.Outlook) outlookJSON {
-	return outlookJSON{o.Waiting, o.Rate, moment(o.DrainsAt), string(o.Confidence), o.String()}
+// putLimit changes a limit, or previews that, and prints its effect as JSON.
+func putLimit(cmd *cobra.Command, client redis.UniversalClient, w which, change operate.Override, dry bool) error {
+	body := map[string]any{"burst": change.Burst, "capacity": change.Capacity, "concurrency": change.Concurrency, "dry_run": dry, "reason": w.reason}
+	if change.Rate != nil {
+		body["rate"] = change.Rate.String()
+	}
+	if !change.Until.IsZero() {
+		body["until"] = change.Until.Format(time.RFC3339Nano)
+	}
+	return printChange(cmd.Context(), cmd.OutOrStdout(), client, w.actor, http.MethodPut, nil, body, "queues", w.queue, "tenants", w.tenant, "limits", w.limit)
 }
 
 func limitsClearCommand(o *options) *cobra.Command {
@@ -276,6 +282,9 @@ func limitsClear(cmd *cobra.Command, o *options, w which) error {
 		return err
 	}
 	defer client.Close()
+	if o.json {
+		return printChange(ctx, cmd.OutOrStdout(), client, w.actor, http.MethodDelete, url.Values{"reason": {w.reason}}, nil, "queues", w.queue, "tenants", w.tenant, "limits", w.limit)
+	}
 	was, err := operate.ClearOverride(ctx, client, w.queue, w.tenant, w.limit, w.by())
 	if err != nil {
 		return wrong(err)
@@ -284,11 +293,11 @@ func limitsClear(cmd *cobra.Command, o *options, w which) error {
 	if !was {
 		words = "was not changed: it is"
 	}
-	return tellLimit(cmd, o, client, w, words)
+	return tellLimit(cmd, client, w, words)
 }
 
 // tellLimit prints the limit as it is in force now.
-func tellLimit(cmd *cobra.Command, o *options, client redis.UniversalClient, w which, words string) error {
+func tellLimit(cmd *cobra.Command, client redis.UniversalClient, w which, words string) error {
 	all, err := inspect.LimitsInForce(cmd.Context(), client, w.queue, w.tenant)
 	if err != nil {
 		return wrong(err)
@@ -297,18 +306,12 @@ func tellLimit(cmd *cobra.Command, o *options, client redis.UniversalClient, w w
 		if f.Name != w.limit {
 			continue
 		}
-		if o.json {
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(limitAsJSON(w.queue, w.tenant, f))
-		}
 		end := ""
 		if f.From == "override" {
 			end = ", " + untilCleared(f.Until)
 		}
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "limit %s of tenant %s in queue %s %s %s%s\n", f.Name, printable(w.tenant), w.queue, words, f, end)
 		return err
-	}
-	if o.json {
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(limitAsJSON(w.queue, w.tenant, limits.Effective{Name: w.limit, From: "queue"}))
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "queue %s has no limit %s any more: the override of tenant %s is cleared\n", w.queue, w.limit, printable(w.tenant))
 	return err

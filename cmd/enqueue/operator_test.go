@@ -80,12 +80,12 @@ func TestVerbCommands(t *testing.T) {
 		t.Errorf("--json: %q, %v", out, err)
 	}
 	out, _, code = run("audit", "--json")
-	var entries []operate.AuditEntry
-	if err := json.Unmarshal([]byte(out), &entries); err != nil || code != exitOK || len(entries) != 6 {
+	var audit struct{ Entries []operate.AuditEntry }
+	if err := json.Unmarshal([]byte(out), &audit); err != nil || code != exitOK || len(audit.Entries) != 6 {
 		t.Fatalf("audit: %q, %v", out, err)
 	}
 	for i, action := range []string{"delete", "run", "retry", "cancel", "cancel", "publish"} {
-		if e := entries[i]; e.Action != action || (action != "publish" && e.Actor != "cli:ann") {
+		if e := audit.Entries[i]; e.Action != action || (action != "publish" && e.Actor != "cli:ann") {
 			t.Errorf("entry %d: %+v", i, e)
 		}
 	}
@@ -125,8 +125,16 @@ func TestPauseCommands(t *testing.T) {
 		}
 	}
 	out, _, _ := run("tenants", "--queue", "calls", "--json")
-	var list []tenantInfoJSON
-	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 2 || list[0].Tenant != "acme" || list[0].Waiting != 3 || list[0].Weight != 1 || list[0].Paused == nil {
+	var list struct {
+		Total   int
+		Tenants []struct {
+			Tenant  string
+			Waiting int64
+			Weight  float64
+			Pauses  []any
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &list); err != nil || list.Total != 2 || len(list.Tenants) != 2 || list.Tenants[0].Tenant != "acme" || list.Tenants[0].Waiting != 3 || list.Tenants[0].Weight != 1 || list.Tenants[0].Pauses == nil {
 		t.Errorf("tenants --json: %q, %v", out, err)
 	}
 }
@@ -167,9 +175,17 @@ func TestLimitsCommands(t *testing.T) {
 		}
 	}
 	out, _, _ := run(append(set, "--burst", "7", "--yes", "--json")...)
-	var one limitJSON
-	if err := json.Unmarshal([]byte(out), &one); err != nil || one.Burst != 7 || one.From != "override" || one.Actor != "cli:ann" || one.Until != nil {
-		t.Errorf("set --json: %q, %v", out, err)
+	if !strings.Contains(out, `"applied":true`) {
+		t.Errorf("set --json: %q", out)
+	}
+	if out, errText, code := run("limits", "show", "--queue", "calls", "--tenant", "acme"); code != exitOK || !strings.Contains(out, "burst 7") || !strings.Contains(out, "cli:ann") {
+		t.Errorf("after set --json: %q, %q", out, errText)
+	}
+	if out, errText, code := run("limits", "clear", "--queue", "calls", "--tenant", "acme", "--limit", "tenant", "--reason", "over", "--json"); code != exitOK || out != `{"cleared":true}`+"\n" {
+		t.Errorf("clear --json: %q, %q, exit %d", out, errText, code)
+	}
+	if out, errText, code := run("limits", "set", "--queue", "calls", "--tenant", "acme", "--limit", "none", "--rate", "1/s", "--reason", "x", "--yes", "--json"); code != exitUsage || out != "" {
+		t.Errorf("set --json of no limit: %q, %q, exit %d", out, errText, code)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,22 +12,6 @@ import (
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/operate"
 )
-
-// pauseJSON is a pause as JSON; until null: until it is resumed.
-type pauseJSON struct {
-	Queue    string     `json:"queue"`
-	Tenant   string     `json:"tenant,omitempty"`
-	Kind     string     `json:"kind,omitempty"`
-	Endpoint string     `json:"endpoint,omitempty"`
-	Until    *time.Time `json:"until"`
-	By       string     `json:"by"`
-	Reason   string     `json:"reason"`
-	Tried    bool       `json:"tried,omitempty"` // it is a hold
-}
-
-func pauseAsJSON(name string, p inspect.Pause) pauseJSON {
-	return pauseJSON{name, p.Tenant, p.Kind, p.Endpoint, moment(p.Until), p.By, p.Reason, p.Tried}
-}
 
 func pauseCommand(o *options) *cobra.Command {
 	var who operator
@@ -114,12 +99,16 @@ func pause(cmd *cobra.Command, o *options, who operator, scope inspect.Scope, un
 	if err := who.confirm(cmd, fmt.Sprintf("pause %s, with %s?", scopeWords(who.queue, scope), holds)); err != nil {
 		return err
 	}
+	if o.json {
+		body := map[string]any{"tenant": scope.Tenant, "kind": scope.Kind, "reason": who.reason}
+		if !until.IsZero() {
+			body["until"] = until.Format(time.RFC3339Nano)
+		}
+		return printChange(ctx, cmd.OutOrStdout(), client, who.actor, http.MethodPost, nil, body, "queues", who.queue, "pause")
+	}
 	p, err := operate.PauseJobs(ctx, client, who.queue, scope, until, who.by())
 	if err != nil {
 		return wrong(err)
-	}
-	if o.json {
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(pauseAsJSON(who.queue, p))
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is %s; it holds %s\n", scopeWords(who.queue, scope), printable(p.Text(time.Now())), holds)
 	return err
@@ -177,12 +166,13 @@ func resume(cmd *cobra.Command, o *options, who operator, scope inspect.Scope) e
 			}
 		}
 	}
+	if o.json {
+		body := map[string]any{"tenant": scope.Tenant, "kind": scope.Kind, "endpoint": scope.Endpoint, "reason": who.reason}
+		return printChange(ctx, cmd.OutOrStdout(), client, who.actor, http.MethodPost, nil, body, "queues", who.queue, "resume")
+	}
 	was, err := operate.ResumeJobs(ctx, client, who.queue, scope, who.by())
 	if err != nil {
 		return wrong(err)
-	}
-	if o.json {
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{"queue": who.queue, "tenant": scope.Tenant, "kind": scope.Kind, "endpoint": scope.Endpoint, "resumed": was})
 	}
 	words := "is resumed"
 	if !was {

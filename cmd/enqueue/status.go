@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -36,7 +35,9 @@ func statusCommand(o *options) *cobra.Command {
 		Short: "Show backlog, throughput and drain time of each tenant",
 		Long: `status shows each queue and its tenants, the largest backlog first: how many jobs wait, when the
 next one goes and what holds it, and when the backlog drains. ARCHIVED counts the tenant's jobs
-among the newest 10,000 that ended without success; "enqueue failures" groups them by reason.`,
+among the newest 10,000 that ended without success; "enqueue failures" groups them by reason.
+
+With --json it shows the queues alone; "enqueue tenants --json" lists the tenants of one.`,
 		Example: "  enqueue status\n  enqueue status --queue email --top 20 --watch",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -86,34 +87,6 @@ func watchStatus(ctx context.Context, o *options, name string, top int, every ti
 	}
 }
 
-// The status as JSON.
-type (
-	queueJSON struct {
-		Queue     string       `json:"queue"`
-		Waiting   int64        `json:"waiting"`
-		Scheduled int64        `json:"scheduled"`
-		Retry     int64        `json:"retry"`
-		Pending   int64        `json:"pending"`
-		Active    int64        `json:"active"`
-		Archived  int64        `json:"archived"`
-		DrainsAt  *time.Time   `json:"drains_at"`
-		Faults    []faultJSON  `json:"faults"`
-		Unserved  []string     `json:"unserved,omitempty"` // why no worker takes its jobs, or some
-		Pauses    []pauseJSON  `json:"pauses"`
-		Tenants   []tenantJSON `json:"tenants"`
-	}
-	tenantJSON struct {
-		Tenant   string     `json:"tenant"`
-		Waiting  int64      `json:"waiting"`
-		Done     int64      `json:"done"`
-		Archived int64      `json:"archived"` // of the newest 10,000
-		Next     *time.Time `json:"next_slot"`
-		HeldBy   string     `json:"held_by,omitempty"`
-		stopJSON
-		DrainsAt *time.Time `json:"drains_at"`
-	}
-)
-
 // queueStatus is a queue with its tenants, the largest backlog first.
 type queueStatus struct {
 	inspect.Overview
@@ -122,8 +95,8 @@ type queueStatus struct {
 }
 
 // eachTenant lists the tenants of a queue by name.
-func eachTenant(ctx context.Context, inspector *inspect.Inspector, name string, do func(inspect.TenantRow) error) error {
-	q := inspect.TenantQuery{Sort: inspect.ByTenant, Ascending: true, Limit: 200}
+func eachTenant(ctx context.Context, inspector *inspect.Inspector, name string, only inspect.TenantFilter, do func(inspect.TenantRow) error) error {
+	q := inspect.TenantQuery{Only: only, Sort: inspect.ByTenant, Ascending: true, Limit: 200}
 	for {
 		page, err := inspector.ListTenants(ctx, name, q)
 		if err != nil {
@@ -141,12 +114,15 @@ func eachTenant(ctx context.Context, inspector *inspect.Inspector, name string, 
 }
 
 func status(ctx context.Context, o *options, name string, top int, out io.Writer) error {
+	if o.json {
+		return statusJSON(ctx, o, name, out)
+	}
 	all := []queueStatus{}
 	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
 		s, err := readStatus(ctx, client, name, top)
 		if err != nil {
 			// Faults may say why it cannot be read.
-			if faults, faultsErr := inspect.Faults(ctx, client, name); faultsErr == nil && !o.json {
+			if faults, faultsErr := inspect.Faults(ctx, client, name); faultsErr == nil {
 				err = cmp.Or(printFaults(out, name, faults), err)
 			}
 			return err
@@ -157,13 +133,25 @@ func status(ctx context.Context, o *options, name string, top int, out io.Writer
 	if err != nil {
 		return err
 	}
-	if o.json {
-		return json.NewEncoder(out).Encode(asJSON(all))
-	}
 	if err := printStatus(out, all, time.Now()); err != nil {
 		return err
 	}
 	return o.printLimitsFiles(ctx, out)
+}
+
+// statusJSON prints the queues, or one of them.
+func statusJSON(ctx context.Context, o *options, name string, out io.Writer) error {
+	if name != "" {
+		return o.withQueue(ctx, name, func(client redis.UniversalClient) error {
+			return printAnswer(ctx, out, client, nil, "queues", name)
+		})
+	}
+	client, err := o.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return printAnswer(ctx, out, client, nil, "queues")
 }
 
 // printLimitsFiles names the workers whose limits file is not in effect.
@@ -220,29 +208,6 @@ func readStatus(ctx context.Context, client redis.UniversalClient, name string, 
 		}
 	}
 	return s, nil
-}
-
-func asJSON(all []queueStatus) []queueJSON {
-	list := []queueJSON{}
-	for _, s := range all {
-		q := queueJSON{
-			Queue: s.Queue, Waiting: s.Waiting, Scheduled: s.Scheduled, Retry: s.Retry, Pending: s.Pending,
-			Active: s.Active, Archived: s.Archived, DrainsAt: moment(s.DrainsAt), Faults: faultsJSON(s.Faults), Pauses: []pauseJSON{}, Tenants: []tenantJSON{},
-		}
-		for _, p := range s.Pauses {
-			q.Pauses = append(q.Pauses, pauseAsJSON(s.Queue, p))
-		}
-		for _, u := range s.Unserved {
-			q.Unserved = append(q.Unserved, u.String())
-		}
-		for _, t := range s.tenants {
-			q.Tenants = append(q.Tenants, tenantJSON{
-				t.Tenant, t.Waiting, t.Done, s.archived[t.Tenant], moment(t.Next), heldBy(t), stopOf(s.Queue, t.Pause, t.Unserved), moment(t.DrainsAt),
-			})
-		}
-		list = append(list, q)
-	}
-	return list
 }
 
 func printStatus(out io.Writer, all []queueStatus, now time.Time) error {

@@ -5,6 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +22,7 @@ import (
 )
 
 func tenantsCommand(o *options) *cobra.Command {
-	var name string
+	var name, only string
 	cmd := &cobra.Command{
 		Use:   "tenants",
 		Short: "Show the tenants of the queues: backlog, weight, pauses, overrides",
@@ -27,65 +30,27 @@ func tenantsCommand(o *options) *cobra.Command {
 their weights, pauses and overrides.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return tenants(cmd, o, name)
+			return tenants(cmd, o, name, inspect.TenantFilter(only))
 		},
 	}
-	cmd.Flags().StringVar(&name, "queue", "", "one queue (default: all)")
+	cmd.Flags().StringVar(&name, "queue", "", "one queue (default: all; --json needs one)")
+	cmd.Flags().StringVar(&only, "only", "", "only tenants that are waiting, paused, overridden, or have limits of their own (own)")
 	return cmd
 }
 
-// The tenants as JSON.
-type (
-	tenantInfoJSON struct {
-		Queue     string      `json:"queue"`
-		Tenant    string      `json:"tenant"`
-		Waiting   int64       `json:"waiting"`
-		Done      int64       `json:"done"`
-		Weight    float64     `json:"weight"`
-		Paused    []pauseJSON `json:"paused"`
-		Overrides []limitJSON `json:"overrides"`
-	}
-	limitJSON struct {
-		Queue       string     `json:"queue"`
-		Tenant      string     `json:"tenant,omitempty"`
-		Limit       string     `json:"limit"`
-		Per         []string   `json:"per"`
-		Unit        string     `json:"unit,omitempty"`
-		Algorithm   string     `json:"algorithm,omitempty"`
-		Rate        string     `json:"rate,omitempty"`
-		Burst       int64      `json:"burst,omitempty"`
-		Capacity    int64      `json:"capacity,omitempty"`
-		Concurrency int64      `json:"concurrency,omitempty"`
-		From        string     `json:"from"`
-		Until       *time.Time `json:"until,omitempty"`
-		Actor       string     `json:"actor,omitempty"`
-		Reason      string     `json:"reason,omitempty"`
-		NotInForce  string     `json:"not_in_force,omitempty"`
-	}
-)
-
-func limitAsJSON(name, tenant string, f limits.Effective) limitJSON {
-	per := f.Per
-	if per == nil {
-		per = []string{}
-	}
-	return limitJSON{
-		name, tenant, f.Name, per, f.Unit, string(f.Algorithm), f.Rate, f.Burst, f.Capacity, f.Concurrency,
-		f.From, moment(f.Until), f.Actor, f.Reason, f.NotInEffect,
-	}
-}
-
-func tenants(cmd *cobra.Command, o *options, name string) error {
+func tenants(cmd *cobra.Command, o *options, name string, only inspect.TenantFilter) error {
 	ctx := cmd.Context()
-	list := []tenantInfoJSON{}
+	if o.json {
+		return o.withQueue(ctx, name, func(client redis.UniversalClient) error {
+			return tenantsJSON(ctx, cmd.OutOrStdout(), client, name, only)
+		})
+	}
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "QUEUE\tTENANT\tWAITING\tDONE\tWEIGHT\tPAUSED\tOVERRIDES")
 	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
-		return eachTenant(ctx, inspect.New(client), name, func(t inspect.TenantRow) error {
-			info := tenantInfoJSON{name, t.Tenant, t.Waiting, t.Done, t.Weight, []pauseJSON{}, []limitJSON{}}
+		return eachTenant(ctx, inspect.New(client), name, only, func(t inspect.TenantRow) error {
 			var paused, changed []string
 			for _, p := range t.Pauses {
-				info.Paused = append(info.Paused, pauseAsJSON(name, p))
 				text := p.Text(time.Now())
 				if p.Tenant == "" {
 					text = "with its queue " + text
@@ -97,10 +62,8 @@ func tenants(cmd *cobra.Command, o *options, name string) error {
 				return err
 			}
 			for _, f := range overrides {
-				info.Overrides = append(info.Overrides, limitAsJSON(name, t.Tenant, f))
 				changed = append(changed, f.Name+" "+f.String())
 			}
-			list = append(list, info)
 			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", name, printable(t.Tenant), t.Waiting, t.Done, strconv.FormatFloat(t.Weight, 'g', -1, 64),
 				printable(cmp.Or(strings.Join(paused, "; "), "-")), cmp.Or(strings.Join(changed, "; "), "-"))
 			return nil
@@ -109,10 +72,35 @@ func tenants(cmd *cobra.Command, o *options, name string) error {
 	if err != nil {
 		return err
 	}
-	if o.json {
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(list)
-	}
 	return w.Flush()
+}
+
+// tenantsJSON prints all pages of a queue's tenants as one.
+func tenantsJSON(ctx context.Context, out io.Writer, client redis.UniversalClient, name string, only inspect.TenantFilter) error {
+	var all struct {
+		Now     json.RawMessage   `json:"now"`
+		Total   int64             `json:"total"`
+		Tenants []json.RawMessage `json:"tenants"`
+	}
+	all.Tenants = []json.RawMessage{}
+	for more := true; more; {
+		query := url.Values{
+			"sort": {string(inspect.ByTenant)}, "only": {string(only)}, "limit": {strconv.Itoa(inspect.MaxTenants)}, "offset": {strconv.Itoa(len(all.Tenants))},
+		}
+		text, err := answer(ctx, client, "", http.MethodGet, query, nil, "queues", name, "tenants")
+		if err != nil {
+			return err
+		}
+		before := all.Tenants
+		if err := json.Unmarshal(text, &all); err != nil {
+			return err
+		}
+		more = len(all.Tenants) == inspect.MaxTenants
+		all.Tenants = append(before, all.Tenants...)
+	}
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(all)
 }
 
 // overridesOf lists the limits that operators changed for a tenant.

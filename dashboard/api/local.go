@@ -1,25 +1,47 @@
 package api
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
 )
 
-// Get returns the JSON that the API answers to a GET of a path below /api/v1, for a program that
-// prints the same. It needs no key and is not limited. An error is the detail of the problem.
-func (a *API) Get(ctx context.Context, path string, query url.Values) (json.RawMessage, error) {
+// LocalError is a problem that [API.Do] was answered with.
+type LocalError struct {
+	Status int // of HTTP
+	Detail string
+}
+
+func (e *LocalError) Error() string { return e.Detail }
+
+// Do returns the JSON that the API answers to a request of a path below /api/v1, for a program
+// that prints the same. It needs no key and is not limited. A body that is not nil is sent as
+// JSON. actor is who makes a change; "" for requests that make none. Problems are [*LocalError].
+func (a *API) Do(ctx context.Context, actor, method, path string, query url.Values, body any) (json.RawMessage, error) {
 	target := url.URL{Scheme: "http", Host: "localhost", Path: "/", RawQuery: query.Encode()}
 	target.RawPath = Base + path
 	target.Path, _ = url.PathUnescape(target.RawPath)
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	var text io.Reader = http.NoBody
+	if body != nil {
+		encoded, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		text = bytes.NewReader(encoded)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, target.String(), text)
 	if err != nil {
 		return nil, err
 	}
-	c := caller{key: Key{ID: localActor, Scopes: []Scope{Admin}}}
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	c := caller{key: Key{ID: cmp.Or(actor, localActor), Scopes: []Scope{Admin}}}
 	_, c.pattern = a.mux.Handler(r)
 	out := &recorder{header: http.Header{}}
 	a.admitted(out, withCaller(r, c))
@@ -28,7 +50,7 @@ func (a *API) Get(ctx context.Context, path string, query url.Values) (json.RawM
 		if json.Unmarshal([]byte(out.body.String()), &p) != nil || p.Detail == "" {
 			p.Detail = http.StatusText(out.status)
 		}
-		return nil, errors.New(p.Detail)
+		return nil, &LocalError{out.status, p.Detail}
 	}
 	return json.RawMessage(strings.TrimSpace(out.body.String())), nil
 }

@@ -37,13 +37,13 @@ func (a *API) session(r *request) (answer, error) {
 }
 
 const (
-	maxAudit     = 1000
+	maxAudit     = 1000 // entries that are read for keys of single tenants
 	defaultAudit = 100
 )
 
 // audit lists changes and refusals, newest first.
 func (a *API) audit(r *request) (answer, error) {
-	n, err := number(r, "limit", defaultAudit, maxAudit)
+	n, err := number(r, "limit", defaultAudit, operate.MaxAudit)
 	if err != nil {
 		return answer{}, err
 	}
@@ -58,7 +58,7 @@ func (a *API) audit(r *request) (answer, error) {
 		// For keys of single tenants read more entries, since those of other tenants are dropped.
 		most := n
 		if !r.caller.all() {
-			most = maxAudit
+			most = max(n, maxAudit)
 		}
 		some, err := operate.Audit(r.Context(), a.config.Redis, name, most)
 		if err != nil {
