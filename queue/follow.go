@@ -51,27 +51,23 @@ func (job *Running) readParent(headers map[string]string) {
 	}
 }
 
-// callbackBody is the body of a Callback. It has no time in it, so that it is the same
+// callbackBody is the body of a Callback, with the names of the HTTP API. It has no time in it, so that it is the same
 // whenever it is sent again.
 type callbackBody struct {
-	ID       string            `json:"id"`
-	Kind     string            `json:"kind"`
-	Tenant   string            `json:"tenant"`
-	State    string            `json:"state"` // completed or archived
-	Outcome  lifecycle.Outcome `json:"outcome"`
-	Attempts int               `json:"attempts"`
-	Result   json.RawMessage   `json:"result,omitempty"` // JSON as it is, other text as a string, bytes as base64
-	Error    string            `json:"error,omitempty"`
+	ID      string            `json:"id"`
+	Queue   string            `json:"queue"`
+	Kind    string            `json:"kind"`
+	Tenant  string            `json:"tenant"`
+	State   string            `json:"state"` // completed or archived
+	Outcome lifecycle.Outcome `json:"outcome"`
+	Attempt int               `json:"attempt"`          // that ended the job, or would have been next
+	Result  json.RawMessage   `json:"result,omitempty"` // JSON as it is, other text as a string, bytes as base64
+	Error   string            `json:"error,omitempty"`
 }
 
 func (e end) callback(job *Running) (json.RawMessage, error) {
-	body := callbackBody{ID: job.ID, Kind: job.Kind, Tenant: job.Tenant, State: "completed", Outcome: e.outcome, Attempts: job.Attempt}
-	switch e.outcome {
-	case lifecycle.Done:
-	case lifecycle.Expired, lifecycle.Crashed, lifecycle.Cancelled: // ended without another attempt
-		body.Attempts--
-		fallthrough
-	default:
+	body := callbackBody{ID: job.ID, Queue: job.Queue, Kind: job.Kind, Tenant: job.Tenant, State: "completed", Outcome: e.outcome, Attempt: job.Attempt}
+	if e.outcome != lifecycle.Done {
 		body.State, body.Error = "archived", e.reason
 	}
 	result := []byte(e.result)

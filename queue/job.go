@@ -96,7 +96,7 @@ type Job struct {
 
 	// Callback is an http or https URL that receives a POST when the job has ended in
 	// any way. The POST is a job of kind "webhook" of the same tenant, with the body
-	// {"id","kind","tenant","state","outcome","attempts","result" or "error"}.
+	// {"id","queue","kind","tenant","state","outcome","attempt","result" or "error"}.
 	Callback string
 
 	parent *parentOf // the job that this one follows; nil: none

@@ -72,32 +72,32 @@ func TestChain(t *testing.T) {
 		"done": {
 			func(ctx context.Context, _ Running) error { return SetResult(ctx, json.RawMessage(`{"n": 1}`)) }, nil,
 			Running{ParentResult: []byte(`{"n": 1}`)},
-			`"state":"completed","outcome":"done","attempts":1,"result":{"n":1}}`,
+			`"state":"completed","outcome":"done","attempt":1,"result":{"n":1}}`,
 		},
 		"done with a text": {
 			func(ctx context.Context, _ Running) error { return SetResult(ctx, []byte("<é>")) }, nil,
 			Running{ParentResult: []byte("<é>")},
-			`"state":"completed","outcome":"done","attempts":1,"result":"\u003cé\u003e"}`,
+			`"state":"completed","outcome":"done","attempt":1,"result":"\u003cé\u003e"}`,
 		},
 		"done with bytes": {
 			func(ctx context.Context, _ Running) error { return SetResult(ctx, []byte{0xff}) }, nil,
 			Running{ParentResult: []byte{0xff}},
-			`"state":"completed","outcome":"done","attempts":1,"result":"/w=="}`,
+			`"state":"completed","outcome":"done","attempt":1,"result":"/w=="}`,
 		},
 		"failed": {
 			func(context.Context, Running) error { return permanent{} }, nil,
 			Running{ParentError: permanent{}.Error()},
-			`"state":"archived","outcome":"archived","attempts":1,"error":"the provider will never take it"}`,
+			`"state":"archived","outcome":"archived","attempt":1,"error":"the provider will never take it"}`,
 		},
 		"unknown": {
 			func(context.Context, Running) error { return unknown{} }, nil,
 			Running{ParentError: "outcome unknown: connection lost"},
-			`"state":"archived","outcome":"unknown","attempts":1,"error":"outcome unknown: connection lost"}`,
+			`"state":"archived","outcome":"unknown","attempt":1,"error":"outcome unknown: connection lost"}`,
 		},
 		"expired": {
 			nil, func(job *Job) { job.Deadline = time.Now().Add(time.Microsecond) },
 			Running{ParentError: errExpired.Error()},
-			`"state":"archived","outcome":"expired","attempts":0,"error":"` + errExpired.Error() + `"}`,
+			`"state":"archived","outcome":"expired","attempt":1,"error":"` + errExpired.Error() + `"}`,
 		},
 	}
 	for name, test := range tests {
@@ -128,7 +128,7 @@ func TestChain(t *testing.T) {
 				child.Tenant != "a" {
 				t.Errorf("the child sees %+v", child)
 			}
-			want := `"https://example.com/ended" {"id":"` + id + `","kind":"call","tenant":"a",` + test.body
+			want := `"https://example.com/ended" {"id":"` + id + `","queue":"` + c.queue + `","kind":"call","tenant":"a",` + test.body
 			if c.callbacks[0] != want {
 				t.Errorf("callback %s\nwant     %s", c.callbacks[0], want)
 			}

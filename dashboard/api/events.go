@@ -16,23 +16,24 @@ const (
 	maxWriting = 10 * time.Second // to write a message
 )
 
+// eventJSON is what happened to a job, with the names of the job's own fields.
 type eventJSON struct {
-	ID      string  `json:"id"`
+	Event   string  `json:"event"` // id of the event
 	At      moment  `json:"at"`
+	ID      string  `json:"id"`
 	Queue   string  `json:"queue"`
-	Job     string  `json:"job"`
 	Tenant  string  `json:"tenant"`
 	Kind    string  `json:"kind"`
 	Outcome string  `json:"outcome"`
 	Answer  string  `json:"answer,omitempty"`
 	Attempt int     `json:"attempt"`
 	Took    float64 `json:"took_seconds"`
-	Reason  string  `json:"reason,omitempty"`
+	Error   string  `json:"error,omitempty"`
 }
 
 func eventOf(e inspect.Event) eventJSON {
 	return eventJSON{
-		e.ID, moment{e.At}, e.Queue, e.Job, e.Tenant, e.Kind, string(e.Outcome), string(e.Answer), e.Attempt, e.Took.Seconds(), e.Reason,
+		e.ID, moment{e.At}, e.Job, e.Queue, e.Tenant, e.Kind, string(e.Outcome), string(e.Answer), e.Attempt, e.Took.Seconds(), e.Reason,
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -288,6 +290,26 @@ func TestEventsOfOneTenant(t *testing.T) {
 				t.Errorf("the stream did not end with its key: %v", err)
 			}
 			return
+		}
+	}
+}
+
+// TestOneNameForEachField: events and callbacks name what they say of a job as the job does.
+func TestOneNameForEachField(t *testing.T) {
+	names := func(value any) (all []string) {
+		for field := range reflect.TypeOf(value).Fields() {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			all = append(all, name)
+		}
+		return all
+	}
+	job := names(jobJSON{})
+	event := names(eventJSON{})
+	callback := []string{"id", "queue", "kind", "tenant", "state", "outcome", "attempt", "result", "error"} // see queue.Job.Callback
+	for _, name := range slices.Concat(event, callback) {
+		ofTheEvent := name == "event" || name == "at" || name == "answer" || name == "took_seconds"
+		if !slices.Contains(job, name) && !ofTheEvent {
+			t.Errorf("%q is no field of a job, which has %q", name, job)
 		}
 	}
 }

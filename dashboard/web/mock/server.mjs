@@ -102,7 +102,7 @@ const outcomes = ['done', 'done', 'done', 'throttled', 'done', 'retried', 'done'
 const answerOf = { done: 'ok', throttled: 'throttled', retried: 'retryable', archived: 'permanent' };
 const events = (q, t, n) => Array.from({ length: n }, (_, i) => {
 	const outcome = outcomes[i % 8];
-	return { id: `${Date.now() - i * 90}-0`, at: iso(Date.now() - i * 90 - 40), queue: q.name, job: `0191f3a0-${String(9000 - i).padStart(4, '0')}-7000-8000-00000000acme`, tenant: t.name, kind: q.name, outcome, answer: answerOf[outcome], attempt: outcome === 'retried' ? 2 : 1, took_seconds: 0.03 + (i % 5) / 100, ...(outcome === 'done' ? {} : { reason: outcome === 'throttled' ? '429 Too Many Requests' : '550 mailbox <b>unavailable</b>' }) };
+	return { event: `${Date.now() - i * 90}-0`, at: iso(Date.now() - i * 90 - 40), queue: q.name, id: `0191f3a0-${String(9000 - i).padStart(4, '0')}-7000-8000-00000000acme`, tenant: t.name, kind: q.name, outcome, answer: answerOf[outcome], attempt: outcome === 'retried' ? 2 : 1, took_seconds: 0.03 + (i % 5) / 100, ...(outcome === 'done' ? {} : { error: outcome === 'throttled' ? '429 Too Many Requests' : '550 mailbox <b>unavailable</b>' }) };
 });
 function jobs(q, query) {
 	const state = query.get('state') || 'waiting', from = Number(query.get('cursor') || 0), limit = Number(query.get('limit') || 50);

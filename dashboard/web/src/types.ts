@@ -40,8 +40,8 @@ export interface LimitState {
 	not_in_force?: string;
 }
 export interface Event {
-	id: string; at: string; queue: string; job: string; tenant: string; kind: string; outcome: string; answer?: Answer;
-	attempt: number; took_seconds: number; reason?: string;
+	event: string; at: string; id: string; queue: string; tenant: string; kind: string; outcome: string; answer?: Answer;
+	attempt: number; took_seconds: number; error?: string;
 }
 export interface Tenant extends TenantRow { limits?: LimitState[] | null; slots?: string[] | null; window_opens?: string; recent?: Event[] | null }
 

@@ -120,10 +120,10 @@ function Recent({ of, now }: { of: Event[]; now: string }) {
 	return (
 		<Card title="Recent outcomes">
 			{of.length === 0 ? <EmptyState title="No calls yet" icon="idle" /> : (
-				<Table caption="Recent outcomes" rows={of} id={(e) => e.id} columns={[
-					{ label: 'Job', cell: (e) => <JobLink queue={e.queue} id={e.job} /> },
+				<Table caption="Recent outcomes" rows={of} id={(e) => e.event} columns={[
+					{ label: 'Job', cell: (e) => <JobLink queue={e.queue} id={e.id} /> },
 					{ label: 'When', cell: (e) => <span class="nowrap">{relative(time(e.at), time(now))}</span> },
-					{ label: 'Outcome', cell: (e) => <><Outcome>{e.outcome}</Outcome>{e.reason && <small class="because"><bdi>{e.reason}</bdi></small>}</> },
+					{ label: 'Outcome', cell: (e) => <><Outcome>{e.outcome}</Outcome>{e.error && <small class="because"><bdi>{e.error}</bdi></small>}</> },
 					{ label: 'Took', figure: true, cell: (e) => span(e.took_seconds * 1000) },
 				]} />
 			)}
