@@ -107,6 +107,8 @@ func TestPauseCommands(t *testing.T) {
 		{[]string{"pause", "--queue", "calls", "--tenant", "acme", "--dry-run"}, exitOK, "tenant acme in queue calls: would hold 3 jobs"},
 		{[]string{"pause", "--queue", "calls", "--tenant", "acme", "--reason", "x"}, exitUsage, "say --yes"},
 		{[]string{"pause", "--queue", "calls", "--tenant", "acme", "--for", "2h", "--reason", "bounces", "--yes"}, exitOK, "is paused by cli:ann until "},
+		{[]string{"pause", "--queue", "calls", "--tenant", "acem", "--for", "1m", "--reason", "bounces", "--yes"}, exitOK, "warning: queue calls has seen no job of tenant acem"},
+		{[]string{"resume", "--queue", "calls", "--tenant", "acem", "--reason", "no such tenant", "--yes"}, exitOK, "is resumed"},
 		{[]string{"pause", "--queue", "calls", "--reason", "all of it", "--yes"}, exitOK, "queue calls is paused by cli:ann until somebody resumes: all of it; it holds 4 jobs"},
 		{[]string{"pause", "--queue", "calls", "--kind", "call", "--tenant", "acme", "--reason", "x", "--yes"}, exitUsage, "--kind: "},
 		{[]string{"pause", "--queue", "calls", "--for", "-1s", "--reason", "x", "--yes"}, exitUsage, "--for: "},

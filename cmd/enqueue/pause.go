@@ -110,6 +110,11 @@ func pause(cmd *cobra.Command, o *options, who operator, scope inspect.Scope, un
 	if err != nil {
 		return wrong(err)
 	}
+	if scope.Tenant != "" && tally.Jobs == 0 {
+		if t, err := inspect.New(client).Tenant(ctx, who.queue, scope.Tenant); err == nil && t.Waiting == 0 && t.Done == 0 {
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: queue %s has seen no job of tenant %s; is that its name?\n", who.queue, printable(scope.Tenant))
+		}
+	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is %s; it holds %s\n", scopeWords(who.queue, scope), printable(p.Text(time.Now())), holds)
 	return err
 }
