@@ -229,6 +229,10 @@ func TestWithoutKeys(t *testing.T) {
 			t.Errorf("from %q: %d %s", peer, recorder.Code, recorder.Body)
 		}
 	}
+	for _, header := range []string{"Forwarded", "Via", "X-Real-IP", "X-Forwarded-For", "x-forwarded-proto", "X-Forwarded-Anything"} {
+		r.want(403, "came through a proxy", "GET", "/session", "", header, "127.0.0.1")
+		r.want(403, "HEADGATE_API_KEYS_FILE", "POST", "/jobs", r.job("acme", ""), header, "")
+	}
 	// Cross-origin requests may not make changes, even from this machine's browser.
 	r.want(403, "Cross-origin requests", "POST", "/queues/"+r.queue+"/pause", `{"reason":"x"}`, "Origin", "https://example.com")
 	r.want(403, "Cross-origin requests", "POST", "/jobs", `{}`, "Sec-Fetch-Site", "cross-site")

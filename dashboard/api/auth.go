@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -92,7 +93,20 @@ func localCaller(r *http.Request) caller {
 	if !LoopbackName(r.Host) {
 		return deny("host is not this machine", "Host %.100q is not a loopback name: without API keys, use localhost or 127.0.0.1.", r.Host)
 	}
+	if header := ProxyHeader(r.Header); header != "" {
+		return deny("came through a proxy", "The request has the header %s, so it came through a proxy, and anybody may have sent it. Set HEADGATE_API_KEYS_FILE to a file of keys, which enqueue keys new creates.", header)
+	}
 	return caller{key: Key{ID: localActor, Scopes: []Scope{Admin}}}
+}
+
+// ProxyHeader returns the name of a header that only a proxy adds; "" if there is none.
+func ProxyHeader(headers http.Header) string {
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		if name == "Forwarded" || name == "Via" || name == "X-Real-Ip" || strings.HasPrefix(name, "X-Forwarded-") {
+			return name
+		}
+	}
+	return ""
 }
 
 // LoopbackName reports whether a host, with or without a port, is this machine regardless of

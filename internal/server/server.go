@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/pprof"
 	"net/netip"
 	"time"
 
@@ -174,7 +173,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	parts.Go(func() error { return s.serve(ctx, s.main, s.mainHandler(), s.cert) })
 	if s.admin != nil {
-		parts.Go(func() error { return s.serve(ctx, s.admin, s.adminHandler(), nil) })
+		parts.Go(func() error { return s.serve(ctx, s.admin, s.guarded(s.adminHandler()), nil) })
 	}
 	return parts.Wait()
 }
@@ -231,13 +230,7 @@ func (s *Server) machines(mux *http.ServeMux) {
 		ready = func() error { return nil }
 	}
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := ready(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ok")
-	})
+	mux.HandleFunc("GET /readyz", readiness(ready))
 }
 
 func (s *Server) adminHandler() http.Handler {
@@ -246,18 +239,6 @@ func (s *Server) adminHandler() http.Handler {
 	if !s.config.Pprof && !loopback(s.admin) {
 		return mux
 	}
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("GET /debug/pprof/profile", unbounded(pprof.Profile))
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", unbounded(pprof.Trace))
+	profiles(mux)
 	return mux
-}
-
-// unbounded lets a handler write for as long as it was asked to.
-func unbounded(next http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // else it is cut off
-		next(w, r)
-	}
 }

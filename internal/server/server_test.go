@@ -16,6 +16,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -123,6 +124,76 @@ func TestAdminAddress(t *testing.T) {
 		_, port, _ := net.SplitHostPort(s.AdminAddr())
 		if status, _ := get(t, "http://127.0.0.1:"+port+"/debug/pprof/"); status != want {
 			t.Errorf("pprof beyond this machine, allowed %v: %d", pprof, status)
+		}
+	}
+}
+
+// TestAdminIsNotForPages: pages of other sites reach nothing at the admin address, and a profile
+// ends.
+func TestAdminIsNotForPages(t *testing.T) {
+	s, _ := running(t, func(c *Config) { c.AdminAddr, c.Metrics = "127.0.0.1:0", http.HandlerFunc(metrics) })
+	ask := func(path, host, site string) (int, string) {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+s.AdminAddr()+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Host = host
+		if site != "" {
+			request.Header.Set("Sec-Fetch-Site", site)
+		}
+		response, err := client(t).Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, string(text)
+	}
+	for _, test := range []struct {
+		host, site string
+		want       int
+	}{
+		{"", "", 200}, {"localhost:1", "", 200}, {"", "none", 200}, {"", "same-origin", 200},
+		{"evil.example", "", 403}, {"10.0.0.1:9091", "", 403}, {"", "cross-site", 403}, {"", "same-site", 403},
+	} {
+		for _, path := range []string{"/metrics", "/debug/pprof/cmdline"} {
+			if status, body := ask(path, test.host, test.site); status != test.want {
+				t.Errorf("%s %+v: %d %.100s", path, test, status, body)
+			}
+		}
+	}
+	for _, path := range []string{"profile?seconds=61", "trace?seconds=1e9", "profile?seconds=-1", "trace?seconds=x", "heap?seconds=86400", "profile?seconds=NaN"} {
+		if status, body := ask("/debug/pprof/"+path, "", ""); status != 400 || !strings.Contains(body, "seconds: ") {
+			t.Errorf("%s: %d %.100s", path, status, body)
+		}
+	}
+	if status, _ := ask("/debug/pprof/trace?seconds=0.01", "", ""); status != 200 {
+		t.Errorf("a short trace: %d", status)
+	}
+}
+
+// TestReadyzTellsStrangersNothing: only this machine learns why a server is not ready.
+func TestReadyzTellsStrangersNothing(t *testing.T) {
+	ready := readiness(func() error { return errors.New("redis at 10.0.0.7 is a replica") })
+	for _, test := range []struct {
+		peer, header string
+		told         bool
+	}{
+		{"127.0.0.1:1", "", true}, {"[::1]:1", "", true}, {"192.0.2.1:1", "", false}, {"127.0.0.1:1", "X-Forwarded-For", false}, {"", "", false},
+	} {
+		request := httptest.NewRequest("GET", "/readyz", nil)
+		request.RemoteAddr = test.peer
+		if test.header != "" {
+			request.Header.Set(test.header, "192.0.2.1")
+		}
+		answer := httptest.NewRecorder()
+		ready(answer, request)
+		if told := strings.Contains(answer.Body.String(), "replica"); answer.Code != 503 || told != test.told {
+			t.Errorf("%+v: %d %q", test, answer.Code, answer.Body)
 		}
 	}
 }
