@@ -162,7 +162,7 @@ scenario('failures: titles, cancelled jobs, tenants, hours and all queues', asyn
   const group = (text) => page.locator('.group', { hasText: text });
   const bad = group('Bad Gateway'), text = async (of) => (await of.innerText()).replace(/\s+/g, ' ').trim();
   await bad.waitFor();
-  assert.match(await text(bad.locator('.reason')), /^\S+ answered #: Bad Gateway/, 'the title has the attempt');
+  assert.match(await text(bad.locator('.reason')), /^\S+ answered 502: "Bad Gateway"/, 'the title has the attempt');
   assert.match(await text(bad.locator('.about')), /^Failed webhook 1 tenant newest .+ for example \S+$/);
   const jobs = await bad.locator('.count b').innerText();
   await bad.getByRole('img', { name: `Last 24 hours: ${jobs} jobs, ${jobs} in the last hour`, exact: true }).waitFor();

@@ -61,13 +61,13 @@ scenario('a tenant held by a limit', async (page) => {
 
 scenario('a tenant held back by its provider, with an overridden limit', async (page) => {
   await at.visit(page, at.tenant(queue, 'hooli'));
-  assert.match(await sentence(page), new RegExp(`^hooli’s webhook is held back until \\d\\d:\\d\\d: ${receiver} answered 429: Too Many Requests; 1 waiting, done at about \\d\\d:\\d\\d$`));
+  assert.match(await sentence(page), new RegExp(`^hooli’s webhook is held back until \\d\\d:\\d\\d: ${receiver} answered 429: "Too Many Requests"; 1 waiting, done at about \\d\\d:\\d\\d$`));
   assert.deepEqual(await texts(card(page, 'Summary').locator('.actions .badge')), ['Override']);
   const [, changed] = await series(page);
   assert.equal(changed.left, '80 of 80');
   assert.match(changed.said.at(-1), /^instead of 20\/s, by anna, until \d\d:\d\d: launch day Clear…$/);
   const outcomes = await texts(page.getByRole('table', { name: 'Recent outcomes' }).locator('tbody td[data-label="Outcome"]'));
-  assert.deepEqual(outcomes, [`throttled ${receiver} answered 429: Too Many Requests`]);
+  assert.deepEqual(outcomes, [`throttled ${receiver} answered 429: "Too Many Requests"`]);
 });
 
 scenario('providers', async (page) => {
@@ -78,8 +78,8 @@ scenario('providers', async (page) => {
   const of = (tenant, answer) => new RegExp(`^Held endpoint ${receiver} of ${tenant}, until \\d\\d:\\d\\d: ${receiver} answered ${answer}$`);
   const notices = await texts(answers.locator('.notice'));
   assert.equal(notices.length, 2);
-  assert.match(notices[0], of('hooli', '429: Too Many Requests'));
-  assert.match(notices[1], of('initech', '503: Service Unavailable'));
+  assert.match(notices[0], of('hooli', '429: "Too Many Requests"'));
+  assert.match(notices[1], of('initech', '503: "Service Unavailable"'));
   await titled(page, 'ai').getByText('Calls so far: 1 accepted.', { exact: true }).waitFor();
 
   // Workers report these with their heartbeats.
