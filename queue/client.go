@@ -178,17 +178,14 @@ func (c *Client) prepare(ctx context.Context, job Job, now time.Time, again *ret
 	}
 }
 
-// CheckQueue returns why no queue takes a job: none is for its kind, or the one that it names is
-// not. It is nil if the kind is invalid, which [Job.Validate] reports, and for errors of Redis.
-func (c *Client) CheckQueue(ctx context.Context, job Job) error {
+// QueueOf returns the queue that takes a job, and "" for an invalid kind, which [Job.Validate]
+// reports. The error is a [validation.Error] if no queue is for its kind, or the one that it names
+// is not.
+func (c *Client) QueueOf(ctx context.Context, job Job) (string, error) {
 	if !check.KindPattern.MatchString(job.Kind) {
-		return nil
+		return "", nil
 	}
-	_, err := c.routes.queueOf(ctx, job)
-	if _, invalid := errors.AsType[*validation.Error](err); invalid {
-		return err
-	}
-	return nil
+	return c.routes.queueOf(ctx, job)
 }
 
 func (c *Client) send(ctx context.Context, batch batchOf, results []Result, again *retry) {

@@ -114,6 +114,15 @@ func (m Message) Validate() error {
 	return errors.Join(errs...)
 }
 
+// SenderDomain returns the domain of the sender, in lower case; "" if it is not an address.
+func (m Message) SenderDomain() string {
+	address, err := parseAddress(m.From)
+	if err != nil {
+		return ""
+	}
+	return strings.ToLower(address.Address[strings.LastIndexByte(address.Address, '@')+1:])
+}
+
 // lists iterates over the lists of addresses and the names of their fields.
 func (m Message) lists() func(yield func(field string, list Addresses) bool) {
 	return func(yield func(string, Addresses) bool) {

@@ -37,6 +37,9 @@ type keyEntry struct {
 	Hash    string   `yaml:"hash" json:"hash"`
 	Scopes  []string `yaml:"scopes,flow" json:"scopes"`
 	Tenants []string `yaml:"tenants,flow,omitempty" json:"tenants,omitempty"`
+	Queues  []string `yaml:"queues,flow,omitempty" json:"queues,omitempty"`
+	Kinds   []string `yaml:"kinds,flow,omitempty" json:"kinds,omitempty"`
+	From    []string `yaml:"from,flow,omitempty" json:"from,omitempty"`
 	Rate    string   `yaml:"rate,omitempty" json:"rate,omitempty"`
 	Expires string   `yaml:"expires,omitempty" json:"expires,omitempty"`
 }
@@ -50,10 +53,11 @@ func keysNewCommand(o *options) *cobra.Command {
 		Long: `new creates a key and prints it, with an entry for the keys file that HEADGATE_API_KEYS_FILE
 names. The entry has only a hash of the key. The key is shown only once. Store it now.
 
-Scopes: enqueue (enqueue jobs, and estimate), read (see queues, jobs and the audit), admin
-(change jobs, pauses and limits; it includes the other two). A key with tenants has access to
-these tenants only.`,
-		Example: "  enqueue keys new --id shop --scope enqueue --tenant acme\n  enqueue keys new --id ops --scope admin --for 2160h",
+Scopes: enqueue (enqueue jobs, and estimate), read (see queues, jobs and the audit), operate
+(cancel, retry and delete jobs, pause tenants, and lower limits), admin (also what affects
+other tenants: run jobs beyond limits, raise limits, pause queues and kinds; it includes the
+others). A key with tenants, queues or kinds has access to these only.`,
+		Example: "  enqueue keys new --id shop --scope enqueue --tenant acme --kind email --from mail.acme.example\n  enqueue keys new --id ops --scope admin --for 2160h",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return newKey(cmd, o, entry, lasts)
@@ -61,8 +65,11 @@ these tenants only.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&entry.ID, "id", "", "name of the key, for the audit and the request limits (required)")
-	flags.StringSliceVar(&entry.Scopes, "scope", nil, "enqueue, read or admin; repeatable (required)")
+	flags.StringSliceVar(&entry.Scopes, "scope", nil, "enqueue, read, operate or admin; repeatable (required)")
 	flags.StringArrayVar(&entry.Tenants, "tenant", nil, "tenant that the key has access to; repeatable (default: all)")
+	flags.StringArrayVar(&entry.Queues, "queue", nil, "queue that the key has access to; repeatable (default: all)")
+	flags.StringArrayVar(&entry.Kinds, "kind", nil, "kind of job that the key has access to; repeatable (default: all)")
+	flags.StringArrayVar(&entry.From, "from", nil, "domain that mail may be sent from; repeatable (default: any)")
 	flags.StringVar(&entry.Rate, "rate", "", "request limit of the key, such as 100/s (default: that of the server)")
 	flags.DurationVar(&lasts, "for", 0, "how long the key is valid, such as 2160h (default: until its entry is removed)")
 	return cmd
@@ -70,7 +77,7 @@ these tenants only.`,
 
 func newKey(cmd *cobra.Command, o *options, entry keyEntry, lasts time.Duration) error {
 	secret, hash := api.NewKey()
-	key := api.Key{ID: entry.ID, Hash: hash, Tenants: entry.Tenants}
+	key := api.Key{ID: entry.ID, Hash: hash, Tenants: entry.Tenants, Queues: entry.Queues, Kinds: entry.Kinds, From: entry.From}
 	for _, scope := range entry.Scopes {
 		key.Scopes = append(key.Scopes, api.Scope(scope))
 	}
@@ -89,7 +96,7 @@ func newKey(cmd *cobra.Command, o *options, entry keyEntry, lasts time.Duration)
 	}
 	if err := key.Validate(); err != nil {
 		text := oneLine(err).Error()
-		for field, flag := range map[string]string{"id: ": "--id: ", "scopes: ": "--scope: ", "tenants: ": "--tenant: ", "rate: ": "--rate: "} {
+		for field, flag := range map[string]string{"id: ": "--id: ", "scopes: ": "--scope: ", "tenants: ": "--tenant: ", "queues: ": "--queue: ", "kinds: ": "--kind: ", "from: ": "--from: ", "rate: ": "--rate: "} {
 			text = strings.ReplaceAll(text, field, flag)
 		}
 		return usageError{errors.New(text)}

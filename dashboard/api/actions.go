@@ -67,12 +67,12 @@ func readGroup(text []byte) (*inspect.FailureKey, error) {
 func (a *API) act(r *request) (answer, error) {
 	body, err := decode[action](r)
 	filter := operate.Filter{Tenant: body.Tenant, Kind: body.Kind, State: lifecycle.State(body.State), Reason: body.Contains}
-	if _, refused := (scopeBody{Tenant: body.Tenant}).scope(r); refused != nil {
-		return answer{}, cmp.Or(err, refused)
-	}
 	var groupErr, byErr error
 	filter.Group, groupErr = readGroup(body.Group)
 	verb := operate.Verb(body.Verb)
+	if refused := a.mayAct(r, verb, filter); refused != nil {
+		return answer{}, cmp.Or(err, error(refused))
+	}
 	if !body.DryRun {
 		byErr = r.by(body.Reason).Check()
 	}
@@ -87,19 +87,6 @@ func (a *API) act(r *request) (answer, error) {
 		return answer{}, p
 	}
 	return a.apply(r, verb, filter, body.Reason)
-}
-
-// ownJob returns the tenant of a job if it is one of the caller's. Otherwise its error does not
-// reveal whether the job exists.
-func (a *API) ownJob(r *request) (string, error) {
-	e, err := a.inspector.Explain(r.Context(), r.PathValue("q"), r.PathValue("id"))
-	if err == nil && !r.caller.mayTenant(e.Tenant) {
-		err = notYours(r, e.Tenant)
-	}
-	if err != nil {
-		return "", err
-	}
-	return e.Tenant, nil
 }
 
 // apply applies a verb. Its error says how many jobs were changed before it.
@@ -140,10 +127,8 @@ func (a *API) actOnOne(r *request) (answer, error) {
 		verb = verbOf[r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]]
 	}
 	filter := operate.Filter{ID: r.PathValue("id")}
-	if !r.caller.all() {
-		if filter.Tenant, err = a.ownJob(r); err != nil {
-			return answer{}, err
-		}
+	if filter.Tenant, err = a.ownJob(r); err != nil {
+		return answer{}, err
 	}
 	return a.apply(r, verb, filter, body.Reason)
 }
@@ -155,15 +140,13 @@ type scopeBody struct {
 	Reason string `json:"reason"`
 }
 
-func (b scopeBody) scope(r *request) (inspect.Scope, error) {
-	if b.Tenant == "" {
-		if p := wholeOnly(r); p != nil {
-			return inspect.Scope{}, p
-		}
-	} else if !r.caller.mayTenant(b.Tenant) {
-		return inspect.Scope{}, otherTenant(b.Tenant)
+// scope returns what a pause is for. Its error is that the caller may not change that.
+func (b scopeBody) scope(a *API, r *request) (inspect.Scope, error) {
+	scope := inspect.Scope{Tenant: b.Tenant, Kind: b.Kind}
+	if p := a.mayPause(r, scope); p != nil {
+		return scope, p
 	}
-	return inspect.Scope{Tenant: b.Tenant, Kind: b.Kind}, nil
+	return scope, nil
 }
 
 type pauseBody struct {
@@ -173,7 +156,7 @@ type pauseBody struct {
 
 func (a *API) pause(r *request) (answer, error) {
 	body, err := decode[pauseBody](r)
-	scope, refused := body.scope(r)
+	scope, refused := body.scope(a, r)
 	if refused != nil {
 		return answer{}, cmp.Or(err, refused)
 	}
@@ -192,7 +175,7 @@ type resumeBody struct {
 
 func (a *API) resume(r *request) (answer, error) {
 	body, err := decode[resumeBody](r)
-	scope, refused := body.scope(r)
+	scope, refused := body.scope(a, r)
 	if refused != nil {
 		return answer{}, cmp.Or(err, refused)
 	}
@@ -232,7 +215,11 @@ func (a *API) clearLimit(r *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	cleared, err := operate.ClearOverride(r.Context(), a.config.Redis, r.PathValue("q"), r.PathValue("t"), r.PathValue("limit"), r.by(body.Reason))
+	clear := operate.ClearOwnOverride
+	if r.caller.key.may(Admin) {
+		clear = operate.ClearOverride
+	}
+	cleared, err := clear(r.Context(), a.config.Redis, r.PathValue("q"), r.PathValue("t"), r.PathValue("limit"), r.by(body.Reason))
 	return answer{body: map[string]bool{"cleared": cleared}}, changeProblem(err)
 }
 
@@ -240,6 +227,9 @@ func (a *API) clearLimit(r *request) (answer, error) {
 func changeProblem(err error) error {
 	if _, refused := errors.AsType[*limits.ChangeError](err); refused {
 		return newProblem(http.StatusBadRequest, codeInvalid, "%s", oneLine(err))
+	}
+	if errors.Is(err, operate.ErrRaises) || errors.Is(err, operate.ErrNotOwn) {
+		return forbid("no scope admin", "Without the scope admin, a key can lower a limit and clear its own override: %v.", err)
 	}
 	return err
 }
@@ -257,8 +247,11 @@ type estimateBody struct {
 
 func (b estimateBody) batch(r *request) (inspect.Batch, error) {
 	batch := inspect.Batch{Tenant: b.Tenant, Jobs: b.Jobs, Kind: b.Kind, Cost: b.Cost, Costs: b.Costs, Attributes: b.Attributes, Payload: b.Payload}
-	if b.Tenant != "" && !r.caller.mayTenant(b.Tenant) {
+	switch {
+	case b.Tenant != "" && !r.caller.mayTenant(b.Tenant):
 		return batch, otherTenant(b.Tenant)
+	case b.Kind != "" && !r.caller.mayKind(b.Kind):
+		return batch, otherKind(b.Kind)
 	}
 	return batch, nil
 }

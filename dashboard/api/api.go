@@ -16,7 +16,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -55,6 +54,10 @@ type Config struct {
 	// PrivateHost returns the host that a job calls if its address is certainly private. The
 	// answer to the request warns if no worker calls such addresses. nil: no job does.
 	PrivateHost func(kind string, payload json.RawMessage) string
+
+	// SenderDomain returns the domain from which a job sends mail, in lower case; "" if it sends
+	// none. nil: no job does.
+	SenderDomain func(kind string, payload json.RawMessage) string
 
 	// Redact has further names of payload fields whose values are hidden, besides those that
 	// always are, such as passwords and tokens.
@@ -251,53 +254,6 @@ func (a *API) serve(route route, w http.ResponseWriter, httpRequest *http.Reques
 		return
 	}
 	send(w, r.Request, cmp.Or(answer.status, http.StatusOK), "application/json", answer.body)
-}
-
-// mayNot returns why a caller may not use a route, or nil if it may.
-func (a *API) mayNot(route route, r *request) *problem {
-	forbid := func(why, format string, args ...any) *problem {
-		p := newProblem(http.StatusForbidden, codeForbidden, format, args...)
-		p.refusal = why
-		return p
-	}
-	if len(route.scopes) > 0 && !slices.ContainsFunc(route.scopes, r.caller.key.may) {
-		scope := string(route.scopes[0])
-		return forbid("no scope "+scope, "This request needs a key with the scope %s.", scope)
-	}
-	if route.whole && !r.caller.all() {
-		return forbid("not for single tenants", "This request is about whole queues, but the key is for single tenants only.")
-	}
-	if tenant := r.PathValue("t"); tenant != "" && !r.caller.mayTenant(tenant) {
-		return forbid("tenant "+clip(tenant), "The key is not valid for this tenant.")
-	}
-	if route.changes {
-		return a.mayNotChange()
-	}
-	return nil
-}
-
-func (a *API) mayNotChange() *problem {
-	if a.config.ReadOnly {
-		return newProblem(http.StatusForbidden, codeReadOnly, "This server is read-only.")
-	}
-	return nil
-}
-
-// otherTenant is the problem for a caller who named a tenant that its key is not for.
-func otherTenant(tenant string) *problem {
-	p := newProblem(http.StatusForbidden, codeForbidden, "The key is not valid for this tenant.")
-	p.refusal = "tenant " + clip(tenant)
-	return p
-}
-
-// wholeOnly refuses callers whose keys are for single tenants.
-func wholeOnly(r *request) *problem {
-	if r.caller.all() {
-		return nil
-	}
-	p := newProblem(http.StatusForbidden, codeForbidden, "The key is for single tenants only: name one of them.")
-	p.refusal = "not for single tenants"
-	return p
 }
 
 // fail responds with a problem. It records refusals for lack of permission and logs internal

@@ -103,7 +103,7 @@ func TestWhoMayNot(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	r, keys := keyed(t, server,
-		Key{ID: "in", Scopes: []Scope{Enqueue}}, Key{ID: "acme", Scopes: []Scope{Admin}, Tenants: []string{"acme"}},
+		Key{ID: "in", Scopes: []Scope{Enqueue}}, Key{ID: "acme", Scopes: []Scope{Enqueue, Read, Operate}, Tenants: []string{"acme"}},
 		Key{ID: "reader", Scopes: []Scope{Read}}, Key{ID: "old", Scopes: []Scope{Admin}, Expires: time.Now().Add(-time.Second)},
 		Key{ID: "ops", Scopes: []Scope{Admin}})
 	r.publish(throttle.PerSecond(1))
@@ -124,9 +124,9 @@ func TestWhoMayNot(t *testing.T) {
 		"unknown key":              {"hg_x", 401, "GET", "/session", "", "unknown key"},
 		"an expired key":           {keys["old"], 401, "GET", "/session", "", "key old has expired"},
 		"enqueue may not read":     {keys["in"], 403, "GET", at, "", "no scope read"},
-		"enqueue may not change":   {keys["in"], 403, "POST", at + "/pause", `{"reason":"x"}`, "no scope admin"},
+		"enqueue may not change":   {keys["in"], 403, "POST", at + "/pause", `{"reason":"x"}`, "no scope operate"},
 		"read may not enqueue":     {keys["reader"], 403, "POST", "/jobs", r.job("acme", ""), "no scope enqueue"},
-		"read may not change":      {keys["reader"], 403, "DELETE", at + "/jobs/" + mine, `{"reason":"x"}`, "no scope admin"},
+		"read may not change":      {keys["reader"], 403, "DELETE", at + "/jobs/" + mine, `{"reason":"x"}`, "no scope operate"},
 		"another tenant's job":     {keys["acme"], 404, "POST", at + "/jobs/" + other + "/cancel", `{"reason":"x"}`, "a job of tenant globex"},
 		"a job for another tenant": {keys["acme"], 403, "POST", "/jobs", r.job("globex", ""), "tenant globex"},
 		"one that follows":         {keys["acme"], 403, "POST", "/jobs", r.job("acme", followUp), "tenant globex"},
@@ -138,7 +138,7 @@ func TestWhoMayNot(t *testing.T) {
 		"what the queue was like":  {keys["acme"], 403, "GET", at + "/history", "", "not for single tenants"},
 		"watching another tenant":  {keys["acme"], 403, "GET", "/events?tenant=globex", "", "tenant globex"},
 		"counting in another":      {keys["acme"], 403, "POST", at + "/actions", `{"verb":"cancel","dry_run":true,"tenant":"globex"}`, "tenant globex"},
-		"enqueue may not clear":    {keys["in"], 403, "DELETE", at + "/tenants/acme/limits/tenant", `{"reason":"x"}`, "no scope admin"},
+		"enqueue may not clear":    {keys["in"], 403, "DELETE", at + "/tenants/acme/limits/tenant", `{"reason":"x"}`, "no scope operate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := *r
@@ -179,7 +179,7 @@ func TestWhoMayNot(t *testing.T) {
 // A key of one tenant can do all that it is for, and sees nothing of others.
 func TestKeyOfOneTenant(t *testing.T) {
 	server := redistest.Start(t)
-	r, keys := keyed(t, server, Key{ID: "ops", Scopes: []Scope{Admin}}, Key{ID: "acme", Scopes: []Scope{Admin}, Tenants: []string{"acme"}})
+	r, keys := keyed(t, server, Key{ID: "ops", Scopes: []Scope{Admin}}, Key{ID: "acme", Scopes: []Scope{Enqueue, Read, Operate}, Tenants: []string{"acme"}})
 	r.publish(throttle.PerSecond(1))
 	r.key = keys["ops"]
 	for range 3 {

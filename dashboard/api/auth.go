@@ -34,9 +34,15 @@ func (c caller) actor() string {
 // all reports whether the caller has access to all tenants and whole queues.
 func (c caller) all() bool { return len(c.key.Tenants) == 0 }
 
-func (c caller) mayTenant(tenant string) bool {
-	return c.all() || slices.Contains(c.key.Tenants, tenant)
-}
+// some reports whether the caller has access only to jobs of some tenants or kinds.
+func (c caller) some() bool { return len(c.key.Tenants)+len(c.key.Kinds) > 0 }
+
+func (c caller) mayTenant(tenant string) bool { return oneOf(c.key.Tenants, tenant) }
+func (c caller) mayQueue(queue string) bool   { return oneOf(c.key.Queues, queue) }
+func (c caller) mayKind(kind string) bool     { return oneOf(c.key.Kinds, kind) }
+
+// oneOf reports whether a key that is for some names, or for all if there are none, is for a name.
+func oneOf(names []string, name string) bool { return len(names) == 0 || slices.Contains(names, name) }
 
 type callerKey struct{}
 
@@ -76,6 +82,19 @@ func (a *API) authenticate(r *http.Request) caller {
 		return deny("key "+key.ID+" has expired", "The API key has expired.")
 	}
 	return caller{key: key}
+}
+
+// again authenticates the caller of a long request once more, and returns what it may do now. The
+// error is that it has no access any more.
+func (a *API) again(r *request, scope Scope) (caller, error) {
+	now := a.authenticate(r.Request)
+	switch {
+	case now.denied != nil:
+		return now, now.denied
+	case !now.key.may(scope):
+		return now, noScope(scope)
+	}
+	return now, nil
 }
 
 // localCaller accepts only requests from this machine, and only under a loopback name: a

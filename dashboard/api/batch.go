@@ -213,24 +213,40 @@ func (b *batch) jobOf(index int, e jobline.Entry) (queue.Job, error) {
 	if b.key != nil && e.Line.Key == nil {
 		e.Line.Key = new(fmt.Sprintf("%s.%d", *b.key, index))
 	}
-	job, err := b.api.lineJob(b.r.Context(), e.Line)
+	return b.api.lineJob(b.r.Context(), e.Line)
+}
+
+// permit leaves in a chunk the jobs that the key may enqueue now: it may have been narrowed or
+// revoked while the batch came.
+func (b *batch) permit(ctx context.Context, c *chunk) error {
+	now, err := b.api.again(b.r, Enqueue)
 	if err != nil {
-		return queue.Job{}, err
+		return err
 	}
-	if err := mayEnqueue(b.r.caller, &job, job.Tenant); err != nil {
-		if p := problemOf(err); !b.denied {
-			b.denied = true
-			b.api.refused.add(b.r.Request, b.r.caller, p)
+	jobs, at := c.jobs[:0], c.at[:0]
+	for i, job := range c.jobs {
+		if err := b.api.mayEnqueue(ctx, now, &job, job.Tenant); err != nil {
+			p := problemOf(err)
+			if p.refusal != "" && !b.denied {
+				b.denied = true
+				b.api.refused.add(b.r.Request, now, p)
+			}
+			c.results[c.at[i]].Error = itemErrorOf(err)
+			continue
 		}
-		return queue.Job{}, err
+		jobs, at = append(jobs, job), append(at, c.at[i])
 	}
-	return job, nil
+	c.jobs, c.at = jobs, at
+	return nil
 }
 
 // enqueue enqueues a chunk. Its error is one that would affect the next chunk too.
 func (b *batch) enqueue(ctx context.Context, c *chunk) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*maxEnqueueTime)
 	defer cancel()
+	if err := b.permit(ctx, c); err != nil {
+		return err
+	}
 	var stop error
 	done := 0
 	for i, got := range b.api.client.EnqueueMany(ctx, c.jobs) {

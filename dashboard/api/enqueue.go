@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 // receipt is the response for an accepted job.
@@ -100,14 +101,18 @@ func (a *API) jobOf(ctx context.Context, c caller, text []byte, key *string) (qu
 	if err != nil {
 		return queue.Job{}, err
 	}
-	return job, mayEnqueue(c, &job, job.Tenant)
+	return job, a.mayEnqueue(ctx, c, &job, job.Tenant)
 }
 
 // lineJob makes the job of a line. Its error lists all invalid fields, the queue among them.
 func (a *API) lineJob(ctx context.Context, line jobline.Line) (queue.Job, error) {
 	job, err := line.Job(a.payloads())
 	if err != nil {
-		return queue.Job{}, lineProblem(errors.Join(err, a.client.CheckQueue(ctx, job)))
+		_, queueErr := a.client.QueueOf(ctx, job)
+		if _, invalid := errors.AsType[*validation.Error](queueErr); invalid {
+			err = errors.Join(err, queueErr)
+		}
+		return queue.Job{}, lineProblem(err)
 	}
 	return job, nil
 }
@@ -131,25 +136,6 @@ func idempotencyKey(r *http.Request, most int) (*string, error) {
 
 func (a *API) payloads() jobline.Payloads {
 	return jobline.Payloads{Check: a.config.CheckPayload, Costs: a.config.PayloadCosts}
-}
-
-// mayEnqueue refuses jobs and follow-ups for tenants that the caller's key is not for.
-func mayEnqueue(c caller, job *queue.Job, tenant string) error {
-	if c.all() || job == nil {
-		return nil
-	}
-	if job.Tenant != "" {
-		tenant = job.Tenant
-	}
-	if !c.mayTenant(tenant) {
-		return otherTenant(tenant)
-	}
-	for _, next := range []*queue.Job{job.OnSuccess, job.OnFailure} {
-		if err := mayEnqueue(c, next, tenant); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // lineProblem makes a problem of an error in the text of a job. Errors of fields keep their

@@ -87,8 +87,8 @@ func (a *API) events(r *request) error {
 				}
 				return nil
 			}
-			if a.authenticate(r.Request).denied != nil {
-				return nil // the key was revoked or has expired
+			if r.caller, _ = a.again(r, Read); !r.caller.key.may(Read) || tenant != "" && !r.caller.mayTenant(tenant) {
+				return nil // the key was revoked or narrowed, or has expired
 			}
 			if text = s.text(news); len(text) == 0 {
 				continue
@@ -107,8 +107,13 @@ type teller struct {
 	queue, tenant string
 }
 
-func (t *teller) wants(queue, tenant string) bool {
-	return (t.queue == "" || queue == t.queue) && (t.tenant == "" || tenant == t.tenant) && t.r.caller.mayTenant(tenant)
+func (t *teller) wants(e inspect.Event) bool {
+	return t.about(e.Queue) && (t.tenant == "" || e.Tenant == t.tenant) && t.r.caller.mayTenant(e.Tenant) && t.r.caller.mayKind(e.Kind)
+}
+
+// about reports whether the stream is about a queue.
+func (t *teller) about(queue string) bool {
+	return (t.queue == "" || queue == t.queue) && t.r.caller.mayQueue(queue)
 }
 
 func (t *teller) text(news seen) []byte {
@@ -120,13 +125,13 @@ func (t *teller) text(news seen) []byte {
 		event("overview", t.overview(news))
 	}
 	for _, n := range news.ended {
-		if t.r.caller.all() && (t.queue == "" || n.queue == t.queue) {
+		if t.r.caller.all() && t.about(n.queue) {
 			event("history", historyJSON{n.queue, lookEvery.Seconds(), moment{n.from}, n.points})
 		}
 	}
 	var finished []eventJSON
 	for _, e := range news.events {
-		if t.wants(e.Queue, e.Tenant) {
+		if t.wants(e) {
 			finished = append(finished, eventOf(e))
 		}
 	}
@@ -135,7 +140,7 @@ func (t *teller) text(news seen) []byte {
 		event("finished", map[string]any{"events": shown, "skipped": n - len(shown)})
 	}
 	for _, e := range news.audit {
-		if (t.queue == "" || e.Queue == t.queue) && t.r.maySee(e) {
+		if t.about(e.Queue) && t.r.maySee(e) {
 			event("audit", map[string]any{"entry": auditOf(e)})
 		}
 	}
@@ -149,7 +154,7 @@ func (t *teller) overview(news seen) any {
 	}
 	all := []overviewJSON{}
 	for _, o := range news.overviews {
-		if t.queue != "" && o.Queue != t.queue {
+		if !t.about(o.Queue) {
 			continue
 		}
 		if t.r.caller.all() {

@@ -1,8 +1,6 @@
 package api
 
 import (
-	"net/http"
-
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
@@ -43,6 +41,12 @@ func (a *API) jobs(r *request) (answer, error) {
 		}
 	} else if !r.caller.mayTenant(query.Tenant) {
 		return answer{}, otherTenant(query.Tenant)
+	}
+	if query.Kind == "" && len(r.caller.key.Kinds) == 1 {
+		query.Kind = r.caller.key.Kinds[0]
+	}
+	if !r.caller.mayKind(query.Kind) {
+		return answer{}, otherKind(query.Kind)
 	}
 	name := r.PathValue("q")
 	page, err := a.inspector.ListJobs(r.Context(), name, query)
@@ -130,10 +134,10 @@ func (a *API) job(r *request) (answer, error) {
 	if err := a.thereIs(r); err != nil {
 		return answer{}, err
 	}
-	d, err := a.inspector.Job(r.Context(), r.PathValue("q"), r.PathValue("id"))
-	if err == nil && !r.caller.mayTenant(d.Tenant) {
-		err = notYours(r, d.Tenant)
+	if _, err := a.ownJob(r); err != nil {
+		return answer{}, err
 	}
+	d, err := a.inspector.Job(r.Context(), r.PathValue("q"), r.PathValue("id"))
 	if err != nil {
 		return answer{}, err
 	}
@@ -157,14 +161,6 @@ func (a *API) job(r *request) (answer, error) {
 		out.Timeline = append(out.Timeline, timelineJSON{moment{e.At}, string(e.What), e.Attempt, e.Limit, at(e.Until), string(e.Answer), e.Detail})
 	}
 	return answer{body: out}, nil
-}
-
-// notYours is the problem for a caller who asks for another tenant's job. It is the same as
-// for a job that does not exist.
-func notYours(r *request, tenant string) *problem {
-	p := newProblem(http.StatusNotFound, codeNotFound, "There is no job %.100q in queue %.70q.", r.PathValue("id"), r.PathValue("q"))
-	p.refusal = "a job of tenant " + clip(tenant)
-	return p
 }
 
 type failureJSON struct {

@@ -21,14 +21,15 @@ import (
 // Scope is a permission of a key.
 type Scope string
 
-// The scopes. Admin includes the other two.
+// The scopes. Admin includes the others.
 const (
 	Read    Scope = "read"    // see queues, tenants, jobs with their payloads, limits and the audit log
 	Enqueue Scope = "enqueue" // enqueue jobs and estimate batches, but not read jobs
-	Admin   Scope = "admin"   // change jobs, pauses and limits
+	Operate Scope = "operate" // cancel, retry and delete jobs, pause and resume tenants, and lower limits
+	Admin   Scope = "admin"   // also what affects other tenants: run jobs beyond limits, raise limits, pause queues and kinds
 )
 
-var scopes = []string{string(Read), string(Enqueue), string(Admin)}
+var scopes = []string{string(Read), string(Enqueue), string(Operate), string(Admin)}
 
 // Hash is the SHA-256 of a key; the key itself is not stored. A key has 256 random bits, so
 // it cannot be guessed even with a fast hash.
@@ -68,9 +69,14 @@ type Key struct {
 	Hash    Hash          // of the secret key
 	Scopes  []Scope       // at least one
 	Tenants []string      // the tenants it is for; empty: all, and whole queues
+	Queues  []string      // the queues it is for; empty: all
+	Kinds   []string      // the kinds whose jobs it may enqueue, see and change; empty: all
+	From    []string      // the domains that mail may be sent from; empty: any
 	Rate    throttle.Rate // max rate of its requests; zero: [RequestLimits].PerKey
 	Expires time.Time     // when it ends; zero: never
 }
+
+var domainName = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{2,63}$`)
 
 var keyID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
@@ -100,6 +106,24 @@ func (k Key) Validate() error {
 	for _, tenant := range k.Tenants {
 		if reason := tenantProblem(tenant); reason != "" {
 			wrong("tenants", "%s", reason)
+		}
+	}
+	if slices.Contains(k.Scopes, Admin) && len(k.Tenants)+len(k.Kinds) > 0 {
+		wrong("scopes", "admin affects all tenants and kinds: a key for some of them can have operate")
+	}
+	for _, name := range k.Queues {
+		if !check.QueuePattern.MatchString(name) {
+			wrong("queues", "%.70q is not the name of a queue", name)
+		}
+	}
+	for _, name := range k.Kinds {
+		if !check.KindPattern.MatchString(name) {
+			wrong("kinds", "%.70q is not the name of a kind", name)
+		}
+	}
+	for _, domain := range k.From {
+		if !domainName.MatchString(domain) {
+			wrong("from", "%.140q is not a domain in lower case such as mail.example.com", domain)
 		}
 	}
 	if k.Rate != (throttle.Rate{}) {

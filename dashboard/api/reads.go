@@ -112,6 +112,9 @@ func (a *API) queues(r *request) (answer, error) {
 	}
 	all := []overviewJSON{}
 	for _, name := range names {
+		if !r.caller.mayQueue(name) {
+			continue
+		}
 		o, err := a.overviewFor(r, name)
 		if err != nil {
 			return answer{}, err

@@ -20,7 +20,7 @@ type route struct {
 // table returns the routes in the order of openapi.json.
 func (a *API) table() []route {
 	const get, post, put, del = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete
-	read, enqueue, admin, either := []Scope{Read}, []Scope{Enqueue}, []Scope{Admin}, []Scope{Enqueue, Read}
+	read, enqueue, operate, admin, either := []Scope{Read}, []Scope{Enqueue}, []Scope{Operate}, []Scope{Admin}, []Scope{Enqueue, Read}
 	return []route{
 		{method: get, path: "/session", handle: a.session},
 		{method: get, path: "/openapi.json", open: true, handle: a.openapi},
@@ -44,17 +44,17 @@ func (a *API) table() []route {
 		{method: get, path: "/queues/{q}/failures", scopes: read, whole: true, handle: a.failures},
 		{method: post, path: "/queues/{q}/estimate", scopes: either, handle: a.estimate},
 
-		{method: post, path: "/queues/{q}/actions", scopes: admin, most: maxActionTime, handle: a.act},
-		{method: post, path: "/queues/{q}/jobs/{id}/cancel", scopes: admin, changes: true, handle: a.actOnOne},
-		{method: post, path: "/queues/{q}/jobs/{id}/retry", scopes: admin, changes: true, handle: a.actOnOne},
+		{method: post, path: "/queues/{q}/actions", scopes: operate, most: maxActionTime, handle: a.act},
+		{method: post, path: "/queues/{q}/jobs/{id}/cancel", scopes: operate, changes: true, handle: a.actOnOne},
+		{method: post, path: "/queues/{q}/jobs/{id}/retry", scopes: operate, changes: true, handle: a.actOnOne},
 		{method: post, path: "/queues/{q}/jobs/{id}/run", scopes: admin, changes: true, handle: a.actOnOne},
-		{method: del, path: "/queues/{q}/jobs/{id}", scopes: admin, changes: true, handle: a.actOnOne},
-		{method: post, path: "/queues/{q}/pause", scopes: admin, changes: true, handle: a.pause},
-		{method: post, path: "/queues/{q}/resume", scopes: admin, changes: true, handle: a.resume},
+		{method: del, path: "/queues/{q}/jobs/{id}", scopes: operate, changes: true, handle: a.actOnOne},
+		{method: post, path: "/queues/{q}/pause", scopes: operate, changes: true, handle: a.pause},
+		{method: post, path: "/queues/{q}/resume", scopes: operate, changes: true, handle: a.resume},
 
 		{method: get, path: "/queues/{q}/limits", scopes: read, handle: a.limits},
-		{method: put, path: "/queues/{q}/tenants/{t}/limits/{limit}", scopes: admin, handle: a.setLimit},
-		{method: del, path: "/queues/{q}/tenants/{t}/limits/{limit}", scopes: admin, changes: true, handle: a.clearLimit},
+		{method: put, path: "/queues/{q}/tenants/{t}/limits/{limit}", scopes: operate, handle: a.setLimit},
+		{method: del, path: "/queues/{q}/tenants/{t}/limits/{limit}", scopes: operate, changes: true, handle: a.clearLimit},
 
 		{method: get, path: "/workers", scopes: read, whole: true, handle: a.workers},
 		{method: get, path: "/providers", scopes: read, whole: true, handle: a.providers},

@@ -13,6 +13,8 @@ type sessionJSON struct {
 	Actor    string   `json:"actor"`
 	Scopes   []Scope  `json:"scopes"`
 	Tenants  []string `json:"tenants,omitempty"` // omitted: all
+	Queues   []string `json:"queues,omitempty"`  // omitted: all
+	Kinds    []string `json:"kinds,omitempty"`   // omitted: all
 	ReadOnly bool     `json:"read_only"`
 	Version  string   `json:"version"`
 	Demo     bool     `json:"demo"`
@@ -22,13 +24,13 @@ type sessionJSON struct {
 // session reports who the caller is and what it may do.
 func (a *API) session(r *request) (answer, error) {
 	s := sessionJSON{
-		Actor: r.caller.actor(), Tenants: r.caller.key.Tenants, ReadOnly: a.config.ReadOnly,
+		Actor: r.caller.actor(), Tenants: r.caller.key.Tenants, Queues: r.caller.key.Queues, Kinds: r.caller.key.Kinds, ReadOnly: a.config.ReadOnly,
 		Version: a.config.Version, Demo: a.config.Demo != nil, Auth: "key",
 	}
 	if a.config.Keys == nil {
 		s.Auth = "none"
 	}
-	for _, scope := range []Scope{Read, Enqueue, Admin} {
+	for _, scope := range []Scope{Read, Enqueue, Operate, Admin} {
 		if r.caller.key.may(scope) {
 			s.Scopes = append(s.Scopes, scope)
 		}
@@ -89,7 +91,8 @@ func (a *API) audit(r *request) (answer, error) {
 
 // maySee reports whether the caller may see an entry of the audit log.
 func (r *request) maySee(e operate.AuditEntry) bool {
-	return r.caller.all() || e.Tenant != "" && r.caller.mayTenant(e.Tenant)
+	c := r.caller
+	return c.mayQueue(e.Queue) && (c.all() || e.Tenant != "" && c.mayTenant(e.Tenant)) && (len(c.key.Kinds) == 0 || e.Kind != "" && c.mayKind(e.Kind))
 }
 
 // number returns a whole number of the query.

@@ -46,7 +46,9 @@ func (a *API) tenant(r *request) (answer, error) {
 		out.Slots = append(out.Slots, moment{slot})
 	}
 	for _, e := range d.Recent {
-		out.Recent = append(out.Recent, eventOf(e))
+		if r.caller.mayKind(e.Kind) {
+			out.Recent = append(out.Recent, eventOf(e))
+		}
 	}
 	return answer{body: out}, nil
 }
@@ -88,6 +90,8 @@ func (a *API) setLimit(r *request) (answer, error) {
 	if body.DryRun {
 		return answer{body: out}, nil
 	}
-	err = operate.SetOverride(r.Context(), a.config.Redis, name, tenant, limit, operate.Override{Change: change, Until: end, Reason: by.Reason, Actor: by.Actor})
+	err = operate.SetOverride(r.Context(), a.config.Redis, name, tenant, limit, operate.Override{
+		Change: change, Until: end, Reason: by.Reason, Actor: by.Actor, Lower: !r.caller.key.may(Admin),
+	})
 	return answer{body: out}, changeProblem(err)
 }

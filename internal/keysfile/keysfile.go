@@ -3,8 +3,11 @@
 //	keys:
 //	  - id: shop
 //	    hash: "sha256:…"            # printed by enqueue keys new
-//	    scopes: [enqueue, read]     # or admin, which includes both
+//	    scopes: [enqueue, read]     # or operate, or admin, which includes the others
 //	    tenants: [acme]             # if missing: all
+//	    queues: [mail]              # if missing: all
+//	    kinds: [email]              # if missing: all
+//	    from: [mail.example.com]    # domains that mail is sent from; if missing: any
 //	    rate: 100/s                 # if missing: the default for all keys
 //	    expires: 2027-01-31T00:00:00Z
 package keysfile
@@ -14,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"sync/atomic"
@@ -63,6 +67,7 @@ func (r *reader) key(node *yaml.Node, path string) api.Key {
 	lines := map[string]*yaml.Node{}
 	known := map[string]strictyaml.Read{
 		"id": r.Text(&id), "hash": r.Text(&hash), "scopes": r.Texts(&scopes), "tenants": r.Texts(&key.Tenants),
+		"queues": r.Texts(&key.Queues), "kinds": r.Texts(&key.Kinds), "from": r.Texts(&key.From),
 		"rate": r.Rate(&rate), "expires": r.Text(&expires),
 	}
 	for name, read := range known {
@@ -95,8 +100,10 @@ func (r *reader) key(node *yaml.Node, path string) api.Key {
 		wrong("hash", err.Error())
 		key.Hash[0] = 1 // so that Validate does not report it again
 	}
-	if lines["tenants"] != nil && len(key.Tenants) == 0 {
-		wrong("tenants", "it is empty, and would be taken for all: leave it out, or name them")
+	for field, list := range map[string][]string{"tenants": key.Tenants, "queues": key.Queues, "kinds": key.Kinds, "from": key.From} {
+		if lines[field] != nil && len(list) == 0 {
+			wrong(field, "it is empty, and would be taken for all: leave it out, or name them")
+		}
 	}
 	if expires != "" {
 		if key.Expires, err = time.Parse(time.RFC3339, expires); err != nil {
@@ -131,11 +138,12 @@ type Store struct {
 	logger *slog.Logger
 	keys   atomic.Pointer[api.Keys]
 	seen   filewatch.Version // last loaded or rejected
+	every  time.Duration     // between looks at the file
 }
 
 // Open reads the file. The error names every mistake in it.
 func Open(path string, logger *slog.Logger) (*Store, error) {
-	s := &Store{path: path, logger: logger}
+	s := &Store{path: path, logger: logger, every: time.Second}
 	if err := s.read(); err != nil {
 		return nil, fmt.Errorf("keys file %w", err)
 	}
@@ -157,6 +165,9 @@ func (s *Store) read() error {
 		return err
 	}
 	keys, err := Parse(text)
+	if err != nil && empty(text) {
+		return fmt.Errorf("%s: %w", s.path, errNoKeys)
+	}
 	if err != nil {
 		return fmt.Errorf("%s:\n%w", s.path, err)
 	}
@@ -165,11 +176,30 @@ func (s *Store) read() error {
 	return nil
 }
 
-// Run reloads the file when it changes, until ctx is done. A file with mistakes changes
-// nothing. The error is always nil.
+var errNoKeys = errors.New("there is no key in it, so nobody would have access: add one with enqueue keys new")
+
+// empty reports whether all keys were taken out of a file, and not misspelled.
+func empty(text []byte) bool {
+	var fields map[string]yaml.Node
+	if yaml.Unmarshal(text, &fields) != nil {
+		return false
+	}
+	keys, there := fields["keys"]
+	return len(fields) == 0 || there && len(fields) == 1 && len(keys.Content) == 0 && (keys.Kind == yaml.SequenceNode || keys.Tag == "!!null")
+}
+
+// Run reloads the file when it changes, until ctx is done. A file with mistakes changes nothing.
+// Without the file, or without a key in it, nobody has access. The error is always nil.
 func (s *Store) Run(ctx context.Context) error {
-	filewatch.Run(ctx, time.Second, s.seen, func() filewatch.Version {
-		if err := s.read(); err != nil {
+	filewatch.Run(ctx, s.every, s.seen, func() filewatch.Version {
+		err := s.read()
+		_, unreadable := errors.AsType[*fs.PathError](err)
+		switch {
+		case err == nil:
+		case unreadable || errors.Is(err, errNoKeys):
+			s.keys.Store(api.NewKeys(nil))
+			s.logger.Error("the keys file is gone or empty: nobody has access until it has keys again", "error", err)
+		default:
 			s.logger.Error("the keys file was not taken; the keys in force stay", "error", err)
 		}
 		return s.seen

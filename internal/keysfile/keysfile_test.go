@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -49,12 +50,16 @@ func TestMistakes(t *testing.T) {
 		"keys: []": {"line 1: keys: required"},
 		"key: []":  {`line 1: key: unknown field; did you mean "keys"?`},
 		strings.Replace(good, "scopes: [enqueue, read]", "scopes: [enqeue, root]", 1): {
-			`line 4: keys[0].scopes: "enqeue" is not a scope: use read, enqueue, admin; did you mean "enqueue"?`, `"root" is not a scope`,
+			`line 4: keys[0].scopes: "enqeue" is not a scope: use read, enqueue, operate, admin; did you mean "enqueue"?`, `"root" is not a scope`,
 		},
-		strings.Replace(good, someHash, "hg_abc", 1):                     {`line 3: keys[0].hash: is not sha256:`},
-		strings.Replace(good, "    hash: \""+someHash+"\"\n", "", 1):     {"line 2: keys[0].hash: is required"},
-		strings.Replace(good, "id: ops", "id: shop", 1):                  {`keys[1].id: another key is "shop", too`},
-		strings.Replace(good, `[acme, "we: ird"]`, "[]", 1):              {"line 5: keys[0].tenants: it is empty, and would be taken for all"},
+		strings.Replace(good, someHash, "hg_abc", 1):                 {`line 3: keys[0].hash: is not sha256:`},
+		strings.Replace(good, "    hash: \""+someHash+"\"\n", "", 1): {"line 2: keys[0].hash: is required"},
+		strings.Replace(good, "id: ops", "id: shop", 1):              {`keys[1].id: another key is "shop", too`},
+		strings.Replace(good, `[acme, "we: ird"]`, "[]", 1):          {"line 5: keys[0].tenants: it is empty, and would be taken for all"},
+		strings.Replace(good, `tenants: [acme, "we: ird"]`, "queues: []\n    kinds: [a b]\n    from: ['*.example.com']", 1): {
+			"line 5: keys[0].queues: it is empty", "line 6: keys[0].kinds: \"a b\" is not", "line 7: keys[0].from: \"*.example.com\" is not a domain",
+		},
+		strings.Replace(good, "[enqueue, read]", "[admin]", 1):           {"line 4: keys[0].scopes: admin affects all tenants"},
 		strings.Replace(good, `"we: ird"`, `"a\u0007"`, 1):               {"line 5: keys[0].tenants: "},
 		strings.Replace(good, "100/s", "fast", 1):                        {"line 6: keys[0].rate: "},
 		strings.Replace(good, "2027-01-31T00:00:00Z", "soon", 1):         {"line 7: keys[0].expires: "},
@@ -94,6 +99,7 @@ func TestStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	store.every = 20 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- store.Run(ctx) }()
@@ -107,6 +113,21 @@ func TestStore(t *testing.T) {
 	waitFor(t, &log, "keys=2")
 	if store.Keys() == first {
 		t.Error("a change was not taken")
+	}
+	for what, lose := range map[string]func(){
+		"emptied":      func() { write("") },
+		"without keys": func() { write("# nobody any more\nkeys: []\n") },
+		"gone":         func() { _ = os.Remove(path) },
+	} {
+		lose()
+		waitFor(t, &log, "nobody has access")
+		if !reflect.DeepEqual(store.Keys(), api.NewKeys(nil)) {
+			t.Errorf("%s: keys are left", what)
+		}
+		log.Reset()
+		write(entry)
+		waitFor(t, &log, "keys=1")
+		log.Reset()
 	}
 	cancel()
 	if err := <-ended; err != nil {

@@ -111,6 +111,15 @@ func PrivateHost(kind string, payload json.RawMessage) string {
 	return r.PrivateHost()
 }
 
+// SenderDomain returns the domain from which a job sends mail, in lower case; "" if it sends none.
+func SenderDomain(kind string, payload json.RawMessage) string {
+	var m email.Message
+	if kind != "email" || json.Unmarshal(payload, &m) != nil {
+		return ""
+	}
+	return m.SenderDomain()
+}
+
 // Costs estimates how much a job takes of limits with a unit. It returns nil if the kind has
 // no estimate.
 func Costs(kind string, payload json.RawMessage) map[string]int64 {

@@ -61,7 +61,7 @@ func (h HTTP) Server(client redis.UniversalClient, logger *slog.Logger, metrics 
 		API: api.Config{
 			Redis: client, ReadOnly: h.ReadOnly, Redact: h.Redact, Version: version.Program(),
 			Requests:     api.RequestLimits{PerKey: h.RatePerKey, PerIP: h.RatePerIP, PerRoute: h.RatePerRoute, Trusted: h.TrustedProxies},
-			CheckPayload: payloads.Check, PayloadCosts: payloads.Costs, PrivateHost: payloads.PrivateHost,
+			CheckPayload: payloads.Check, PayloadCosts: payloads.Costs, PrivateHost: payloads.PrivateHost, SenderDomain: payloads.SenderDomain,
 		},
 	}
 }

@@ -2,12 +2,14 @@ package inspect
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
@@ -32,6 +34,20 @@ type JobDetail struct {
 	Payload  []byte
 	Result   []byte            // nil: none
 	Timeline []lifecycle.Event // oldest first; empty for a job that waits for its first call
+}
+
+// Owner returns the tenant and the kind of a job, or [lifecycle.ErrNoJob]. It takes one command,
+// whatever the job, so that its time tells nothing.
+func (in *Inspector) Owner(ctx context.Context, queue, id string) (tenant, kind string, err error) {
+	lane, err := in.redis.HGet(ctx, asynqwire.Key(queue, "t:"+id), "group").Result()
+	if errors.Is(err, redis.Nil) {
+		err = lifecycle.ErrNoJob
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("owner of job %s of queue %q: %w", check.Quote(id), queue, err)
+	}
+	of := store.ParseLane(lane)
+	return store.Unescape(of.Tenant), store.Unescape(of.Kind), nil
 }
 
 // Job returns everything that is known about one job, or [lifecycle.ErrNoJob]. The

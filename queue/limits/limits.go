@@ -4,6 +4,7 @@
 package limits
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -120,6 +121,23 @@ func (l Limit) With(c Change) Limit {
 		l.Concurrency = *c.Concurrency
 	}
 	return l
+}
+
+// Raises reports whether a change lets more go than the limit does, at once or over any time.
+func (l Limit) Raises(c Change) bool {
+	after := l.With(c)
+	was, will := l.Rate, after.Rate
+	faster := will.Count > was.Count
+	if was.Months == 0 && will.Months == 0 {
+		faster = float64(will.Count)*float64(was.Period) > float64(was.Count)*float64(will.Period)
+		if l.Algorithm != throttle.TokenBucket && l.Algorithm != throttle.LeakyBucket { // a whole window can go at once
+			faster = faster || will.Count > was.Count
+		}
+	} else if was.Months != will.Months || was.Period != will.Period {
+		return true
+	}
+	roomier := l.Capacity > 0 && (after.Capacity == 0 || after.Capacity > l.Capacity)
+	return faster || roomier || cmp.Or(after.Burst, 1) > cmp.Or(l.Burst, 1) || after.Concurrency > l.Concurrency
 }
 
 const maxLimits = 16

@@ -24,7 +24,17 @@ type Override struct {
 	Until  time.Time // when it ends; zero: never
 	Reason string    // why it was made; required
 	Actor  string    // who made it; required
+
+	// Lower refuses a change that raises the limit above its published values, or replaces
+	// the override of another actor, with [ErrRaises] or [ErrNotOwn].
+	Lower bool
 }
+
+// Errors of changes by actors who may only lower limits.
+var (
+	ErrRaises = errors.New("it would raise the limit")
+	ErrNotOwn = errors.New("the override of this limit was made by somebody else")
+)
 
 // SetOverride changes a limit for one tenant, for all workers, until it ends or
 // [ClearOverride] removes it. It replaces the tenant's override of the limit, if there is
@@ -45,6 +55,12 @@ func SetOverride(ctx context.Context, client redis.UniversalClient, queue, tenan
 		if published == nil {
 			return false, nil
 		}
+		if known, there := all[limit]; o.Lower && there && known.Actor != o.Actor && known.Holds(time.Now()) {
+			return false, ErrNotOwn
+		}
+		if o.Lower && published.Raises(o.Change) {
+			return false, ErrRaises
+		}
 		all[limit] = stored
 		return true, effective.CheckOverride(*published, o.Change)
 	})
@@ -54,12 +70,25 @@ func SetOverride(ctx context.Context, client redis.UniversalClient, queue, tenan
 // ClearOverride removes an override, also one that is not in force. It returns false if
 // there was none.
 func ClearOverride(ctx context.Context, client redis.UniversalClient, queue, tenant, limit string, by Operator) (bool, error) {
+	return clearOverride(ctx, client, queue, tenant, limit, by, false)
+}
+
+// ClearOwnOverride is [ClearOverride] for overrides that the same actor made. Its error for
+// another's is [ErrNotOwn].
+func ClearOwnOverride(ctx context.Context, client redis.UniversalClient, queue, tenant, limit string, by Operator) (bool, error) {
+	return clearOverride(ctx, client, queue, tenant, limit, by, true)
+}
+
+func clearOverride(ctx context.Context, client redis.UniversalClient, queue, tenant, limit string, by Operator, own bool) (bool, error) {
 	if err := by.Check(); err != nil {
 		return false, err
 	}
 	entry := AuditEntry{Actor: by.Actor, Action: "clear", Queue: queue, Tenant: tenant, Limit: limit, Reason: by.Reason}
 	return editOverrides(ctx, client, entry, func(_ *limits.Limit, all map[string]effective.Override) (bool, error) {
-		_, there := all[limit]
+		known, there := all[limit]
+		if own && there && known.Actor != by.Actor {
+			return false, ErrNotOwn
+		}
 		delete(all, limit)
 		return there, nil
 	})

@@ -1,7 +1,7 @@
 import { useEffect, useRef } from 'preact/hooks';
 import { connection, queueNames, queues, redisError, silent } from './live';
 import { go, href, route } from './router';
-import { KeyDialog, session, signOut, useSession } from './session';
+import { KeyDialog, mayChange, session, signOut, useSession } from './session';
 import { theme, type Theme } from './theme';
 import { DialogHost } from './ui/dialog';
 import { Badge, Icon, type IconName } from './ui/icon';
@@ -127,8 +127,7 @@ function Connection() {
 }
 
 function ReadOnly() {
-	const s = session.value;
-	if (!s || (!s.read_only && s.scopes.includes('admin'))) return null;
+	if (!session.value || mayChange.value) return null;
 	return <Badge tone="quiet" icon="hold">Read only</Badge>;
 }
 

@@ -6,14 +6,19 @@ import { Problem } from './ui/dialog';
 
 export const session = signal<Session | null>(null);
 
+const may = (scope: string) => session.value !== null && !session.value.read_only && session.value.scopes.includes(scope);
+
 /** Whether this session may make changes. If not, their buttons are hidden. */
-export const mayChange = computed(() => session.value !== null && !session.value.read_only && session.value.scopes.includes('admin'));
+export const mayChange = computed(() => may('operate'));
+
+/** Whether this session may make changes that affect other tenants. */
+export const isAdmin = computed(() => may('admin'));
 
 /** Whether this session sees whole queues, and not only single tenants. */
 export const seesAll = computed(() => session.value !== null && session.value.tenants === undefined);
 
 /** Whether this session may make changes that affect all tenants of a queue. */
-export const mayChangeAll = computed(() => mayChange.value && seesAll.value);
+export const mayChangeAll = computed(() => isAdmin.value && seesAll.value);
 
 export async function readSession(): Promise<void> {
 	session.value = await get<Session>(['session']);

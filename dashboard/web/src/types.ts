@@ -84,7 +84,7 @@ export interface AuditEntry {
 	reason?: string; until?: string; before?: Record<string, string>; after?: Record<string, string>; count: number;
 }
 export interface Session {
-	actor: string; scopes: string[]; tenants?: string[]; read_only: boolean; version: string; demo: boolean; auth: 'none' | 'key';
+	actor: string; scopes: string[]; tenants?: string[]; queues?: string[]; kinds?: string[]; read_only: boolean; version: string; demo: boolean; auth: 'none' | 'key';
 }
 export interface LimitChange {
 	rate?: string; burst?: number; capacity?: number; concurrency?: number; until?: string; for?: string; reason: string; dry_run: boolean;

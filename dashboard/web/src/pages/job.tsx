@@ -5,7 +5,7 @@ import { clock, num, precise, relative, sentenceCase, span, time } from '../form
 import { useResource } from '../hooks';
 import { tick } from '../live';
 import { href } from '../router';
-import { mayChange } from '../session';
+import { isAdmin, mayChange } from '../session';
 import type { Job, JobEvent, Tally } from '../types';
 import { confirmChange } from '../ui/dialog';
 import { At, Card } from '../ui/card';
@@ -95,7 +95,7 @@ function Verbs({ j }: { j: Job }) {
 	let offered;
 	switch (j.state) {
 		case 'waiting': case 'scheduled': case 'retry':
-			offered = <>{j.pause ? hint('Paused: resume it before running it now') : offer('run')}{offer('cancel')}</>;
+			offered = <>{j.pause ? hint('Paused: resume it before running it now') : isAdmin.value && offer('run')}{offer('cancel')}</>;
 			break;
 		case 'pending': case 'active':
 			offered = hint('Held by a worker: too late to change');

@@ -3,7 +3,7 @@ import { ApiError, send } from '../api';
 import { num, plural, span, time } from '../format';
 import { useResource } from '../hooks';
 import { serverNow } from '../live';
-import { mayChange, session } from '../session';
+import { isAdmin, session } from '../session';
 import type { Algorithm, Take, Unshaped } from '../types';
 import { Problem } from '../ui/dialog';
 import { Chart } from '../ui/chart';
@@ -18,7 +18,7 @@ export function LabPage() {
 		<>
 			<p class="intro">Each card is a limiter in this Redis, shared by everyone who uses this page. Solid bars are requests that were let through, hollow bars are refused requests, and striped bars to the right of now are requests with a later slot.</p>
 			<Loaded of={lab} lines={8}>{({ algorithms }) => <div class="lab">{algorithms.map((a) => <Card key={a.id} of={a} />)}</div>}</Loaded>
-			{session.value?.demo && mayChange.value && <UnshapedSwitch />}
+			{session.value?.demo && isAdmin.value && <UnshapedSwitch />}
 		</>
 	);
 }

@@ -1,0 +1,51 @@
+package limits
+
+import (
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestRaises: a change that lets more go at once, or over any time, raises a limit.
+func TestRaises(t *testing.T) {
+	rate := func(text string) throttle.Rate {
+		r, err := throttle.ParseRate(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	token := Limit{Algorithm: throttle.TokenBucket, Rate: rate("10/s"), Burst: 5}
+	leaky := Limit{Algorithm: throttle.LeakyBucket, Rate: rate("10/s"), Capacity: 20}
+	window := Limit{Algorithm: throttle.FixedWindow, Rate: rate("10/s")}
+	month := Limit{Algorithm: throttle.FixedWindow, Rate: rate("1000/month"), Location: time.UTC}
+	calls := Limit{Algorithm: throttle.Concurrency, Concurrency: 3}
+	for _, test := range []struct {
+		limit  Limit
+		change Change
+		want   bool
+	}{
+		{token, Change{Rate: new(rate("10/s"))}, false},
+		{token, Change{Rate: new(rate("600/m"))}, false},
+		{token, Change{Rate: new(rate("601/m"))}, true},
+		{token, Change{Rate: new(rate("1/m")), Burst: new(int64(6))}, true},
+		{token, Change{Burst: new(int64(0))}, false},
+		{Limit{Algorithm: throttle.TokenBucket, Rate: rate("10/s")}, Change{Burst: new(int64(2))}, true},
+		{leaky, Change{Capacity: new(int64(20))}, false},
+		{leaky, Change{Capacity: new(int64(21))}, true},
+		{leaky, Change{Capacity: new(int64(0))}, true},
+		{Limit{Algorithm: throttle.LeakyBucket, Rate: rate("10/s")}, Change{Capacity: new(int64(9))}, false},
+		{window, Change{Rate: new(rate("600/m"))}, true}, // all at once
+		{window, Change{Rate: new(rate("9/m"))}, false},
+		{month, Change{Rate: new(rate("999/month"))}, false},
+		{month, Change{Rate: new(rate("1001/month"))}, true},
+		{month, Change{Rate: new(rate("1/s"))}, true},
+		{calls, Change{Concurrency: new(int64(3))}, false},
+		{calls, Change{Concurrency: new(int64(4))}, true},
+	} {
+		if got := test.limit.Raises(test.change); got != test.want {
+			t.Errorf("%s %v, %+v: raises %v", test.limit.Algorithm, test.limit.Rate, test.change, got)
+		}
+	}
+}
