@@ -294,7 +294,7 @@ func (g *gate) call(ctx context.Context, h *handler, job *Running) (v verdict) {
 	defer cancel()
 	called, began := g.clock.now(), time.Now()
 	g.sending.Add(1)
-	err := h.protected(callCtx, job.task.Payload)
+	err := told(h.protected(callCtx, job.task.Payload))
 	g.sending.Add(-1)
 	current.endProgress()
 	took, answer := time.Since(began), answerOf(err)

@@ -9,6 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/redact"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
@@ -109,6 +110,28 @@ const (
 	maxPause       = 24 * time.Hour      // of a pause without a probe
 	maxHold        = 32 * 24 * time.Hour // of a hold, such as for a monthly quota
 )
+
+// toldError is an error of a handler with the secrets in its text hidden: logs, Redis and pages get it.
+type toldError struct {
+	error
+	text string
+}
+
+func (e *toldError) Error() string { return e.text }
+func (e *toldError) Unwrap() error { return e.error }
+
+// told hides the secrets in the text of an error, such as a payload that a provider repeats.
+func told(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	hidden := redact.Text(text)
+	if hidden == text {
+		return err
+	}
+	return &toldError{err, hidden}
+}
 
 // verdict is what happens to a job after its run.
 type verdict struct {

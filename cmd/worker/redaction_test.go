@@ -204,8 +204,9 @@ func noSecretIsTold(t *testing.T, provider string, start func(t *testing.T) (url
 		client := queue.NewClient(redisClient)
 		for _, tenant := range []string{"acme", "globex"} { // the key of its own first: its refusal holds no other
 			for kind, payload := range map[string]string{
-				"webhook": `{"url":"` + url + `/hook/` + canary + `-token?key=` + canary + `-key","headers":{"Authorization":"Bearer ` + canary + `-header"}}`,
-				"email":   mail, "ai": aiPayload, "payment": paymentPayload,
+				"webhook": `{"url":"` + url + `/hook/` + canary + `-token?key=` + canary + `-key","headers":{"Authorization":"Bearer ` + canary + `-header","Cookie":"id=` + canary + `"},` +
+					`"body":{"password":"` + canary + `","deep":[{"userPin":"` + canary + `","session":["` + canary + `"]}],"url":"https://hooks.slack.com/services/` + canary + `"}}`,
+				"email": mail, "ai": aiPayload, "payment": paymentPayload,
 			} {
 				receipt, err := client.Enqueue(t.Context(), queue.Job{Kind: kind, Tenant: tenant, Payload: json.RawMessage(payload), MaxAttempts: 1, Retention: time.Hour})
 				if err != nil {
@@ -225,6 +226,8 @@ func noSecretIsTold(t *testing.T, provider string, start func(t *testing.T) (url
 					}
 				}
 				fmt.Fprintf(&told, "%s of %s: %s\n", kind, tenant, said)
+				// Who may read jobs sees their URLs, but for what is secret in any.
+				told.WriteString(strings.ReplaceAll(get(t, "http://"+addr+"/api/v1/queues/"+kind+"/jobs/"+receipt.ID), "/hook/"+canary, "/hook/"))
 			}
 		}
 		for _, name := range []string{"webhook", "email", "ai", "payment"} {
@@ -233,17 +236,16 @@ func noSecretIsTold(t *testing.T, provider string, start func(t *testing.T) (url
 				t.Fatal(err)
 			}
 			fmt.Fprintf(&told, "%+v\n", pauses)
+			for _, path := range []string{"", "/failures", "/jobs?state=archived", "/tenants/acme"} {
+				told.WriteString(get(t, "http://"+addr+"/api/v1/queues/"+name+path))
+			}
 		}
-		response, err := http.Get("http://" + addr + "/metrics")
-		if err != nil {
-			t.Fatal(err)
+		told.WriteString(get(t, "http://"+addr+"/api/v1/audit"))
+		metrics := get(t, "http://"+addr+"/metrics")
+		if !strings.Contains(metrics, "headgate_jobs_finished_total") {
+			t.Fatal(metrics)
 		}
-		defer response.Body.Close()
-		metrics, err := io.ReadAll(response.Body)
-		if err != nil || !bytes.Contains(metrics, []byte("headgate_jobs_finished_total")) {
-			t.Fatalf("%s, %v", metrics, err)
-		}
-		told.Write(metrics)
+		told.WriteString(metrics)
 	})
 	text, err := os.ReadFile(written.Name())
 	written.Close()
@@ -256,4 +258,19 @@ func noSecretIsTold(t *testing.T, provider string, start func(t *testing.T) (url
 			t.Errorf("it tells a secret: %s", line)
 		}
 	}
+}
+
+// get returns the body of an answer.
+func get(t *testing.T, url string) string {
+	t.Helper()
+	response, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s %s %v", url, response.Status, text, err)
+	}
+	return string(text)
 }

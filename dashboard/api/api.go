@@ -22,6 +22,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/redact"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/operate"
@@ -93,7 +94,7 @@ type API struct {
 	batches    chan struct{} // a slot for each batch in progress
 	refused    *refusals
 	lab        *lab
-	hide       *redaction
+	hide       *redact.Fields
 	watch      *watch
 	shares     *shares
 	expect     *expectations
@@ -109,7 +110,7 @@ func New(config Config) (*API, error) {
 	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	a := &API{
 		config: config, logger: config.Logger, mux: http.NewServeMux(), open: map[string]bool{}, client: queue.NewClient(config.Redis).RequireLimits(),
-		batches: make(chan struct{}, maxBatches), refused: newRefusals(config.Redis, config.Logger), hide: newRedaction(config.Redact),
+		batches: make(chan struct{}, maxBatches), refused: newRefusals(config.Redis, config.Logger), hide: redact.New(config.Redact),
 	}
 	if a.inspector = config.Inspector; a.inspector == nil {
 		a.inspector = inspect.New(config.Redis)

@@ -141,12 +141,12 @@ func (a *API) job(r *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	payload, result := a.hide.show(d.Payload), a.hide.show(d.Result)
+	payload, result := a.hide.Show(d.Payload), a.hide.Show(d.Result)
 	out := jobJSON{
 		ID: d.ID, Queue: d.Queue, Kind: d.Kind, Tenant: d.Tenant, State: string(d.State), Outcome: string(d.Outcome), Attempt: d.Attempt, MaxAttempts: d.MaxAttempts, Error: d.Error,
 		Since: at(d.Since), Until: at(d.Until), Now: moment{d.Now}, Lane: d.Lane, HeldBy: holdOf(d.HeldBy), Full: holdOf(d.Full),
 		WindowOpens: at(d.WindowOpens), ExpectedAt: at(d.At), Confidence: string(d.Confidence), DrainsAt: at(d.DrainsAt), Text: d.Explanation.String(),
-		Priority: string(d.Priority), Cost: d.Cost, Costs: d.Costs, Attributes: d.Attributes, Headers: a.hide.hideTexts(d.Headers),
+		Priority: string(d.Priority), Cost: d.Cost, Costs: d.Costs, Attributes: d.Attributes, Headers: a.hide.Texts(d.Headers),
 		EnqueuedAt: at(d.EnqueuedAt), Deadline: at(d.Deadline), Retention: d.Retention.Seconds(),
 		Payload: payload.Value, PayloadBytes: payload.Bytes, PayloadTruncated: payload.Truncated, Result: result.Value, Timeline: []timelineJSON{},
 	}

@@ -1,0 +1,157 @@
+package redact
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// places are payloads of every kind, with a secret at each § and the number of a card at each ¤.
+var places = []string{
+	// webhook: the URL, headers, and bodies
+	`{"url":"https://user:§@example.com/a"}`, `{"url":"https://§@example.com/a"}`, `{"url":"https://user:a/b§@example.com:x/a"}`,
+	`{"url":"https://user:%§@[::1/a?x=1"}`, `{"url":"https://example.com/a?page=2&access_token=§&x=1"}`, `{"url":"https://example.com/a?key=§"}`,
+	`{"url":"https://example.com/a?%70assword=§#x"}`, `{"url":"https://example.com/a#id_token=§"}`, `{"url":"https://example.com/?X-Amz-Signature=§"}`,
+	`{"url":"https://hooks.slack.com/services/T01/B01/§"}`, `{"url":"https://discord.com/api/webhooks/123/§"}`, `{"url":"https://acme.webhook.office.com/webhookb2/§"}`,
+	`{"url":"HTTPS://API.telegram.org:443/bot§/sendMessage"}`, `{"url":"https://hooks.zapier.com/hooks/catch/1/§?x=§"}`,
+	`{"headers":{"Authorization":"Bearer §"}}`, `{"headers":{"Authorization":"Basic §=="}}`, `{"headers":{"X-Auth-Token":"§"}}`, `{"headers":{"Cookie":"a=§; b=§"}}`,
+	`{"headers":{"Proxy-Authorization":"§","X-API-Key":"§","X-Session-Id":"§","X-Hub-Signature-256":"sha256=§"}}`, `{"headers":{"X-Any":"bearer §"}}`,
+	`{"body":{"user":"ann","pass":"§","deep":[{"pwd":"§"},{"userPin":"§","otpCode":"§","jwt":"§"}]}}`, `{"body":{"auth":{"user":"a","key":"§"},"session":["§"]}}`,
+	`{"body":{"dbpass":"§","accesstoken":"§","clientSecret":"§","PASSWORD_HASH":"§","oauth":"§"}}`, `{"body":{"fields":[{"name":"X-Api-Key","value":"§"}]}}`,
+	`{"body":{"card":{"number":"§","exp_month":1}}}`, `{"body":{"note":"pay with ¤ please","no":"¤"}}`, `{"body":{"no":¤}}`,
+	`{"text":"user=ann&password=§&x=1"}`, `{"text":"{\"password\":\"§\",\"a\":[{\"token\":\"§\"}]}"}`, `{"text":"{\"password\":\"§\", and it is cut"}`,
+	`{"text":"<login><user>ann</user><password type='x'>§</password></login>"}`, `{"text":"<login password=\"§\"/>"}`, `{"text":"{\\\"pwd\\\":\\\"§\\\"}"}`,
+	// email
+	`{"subject":"Your password: §"}`, `{"text":"Your one-time code is here.\nPIN: 1§\nOTP=§\nregards"}`, `{"html":"<a href=\"https://example.com/reset?token=§\">reset</a>"}`,
+	`{"headers":{"X-Auth":"§"}}`, `{"text":"call https://ann:§@example.com now"}`, `{"text":"your card ¤ was charged"}`,
+	// ai
+	`{"messages":[{"role":"user","content":"my api_key is: api_key=§"}]}`, `{"messages":[{"content":[{"type":"text","text":"Authorization: Bearer §"}]}]}`,
+	`{"tools":[{"function":{"arguments":"{\"api_key\":\"§\"}"}}]}`, `{"metadata":{"session_id":"§"}}`,
+	`{"messages":[{"content":"eyJhbGciOiJIUzI1NiJ9.§.§"}]}`, `{"messages":[{"content":"use sk_live_§ or whsec_§ or sk-ant-api03-§"}]}`,
+	// payment
+	`{"client_secret":"pi_1_secret_§"}`, `{"metadata":{"card_number":"§","cvc":"§","iban":"§"}}`, `{"description":"card ¤"}`,
+	// not JSON
+	`password=§&x=1`, `ann's token: §`, `call https://x:§@example.com/`, `Cookie: sid=§`,
+}
+
+// kept are texts that hide nothing, and would be of no use if they did.
+var kept = []string{
+	`{"max_tokens":100,"author":"ann","shipping":"fast","pinned":true,"passenger":"bob","compass_heading":3}`, `{"url":"https://example.com/@ann/a?page=2#top"}`,
+	`{"id":"01a20b1c-25b3-7133-985c-1bbe221ad4df","at":1767225600000000,"big":12345678901234567890,"phone":"+1 202 555 0123"}`,
+	`{"text":"auth: 535 5.7.8 refused; password: it is missing; the secret is that there is none; 10:30 https://example.com/a"}`, `{"url":"https://discord.com/"}`,
+}
+
+func TestSecretsInEveryPlace(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	letters := "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+	fields := New(nil)
+	for i := range 1000 {
+		secret := make([]byte, 16+random.IntN(24))
+		for j := range secret {
+			secret[j] = letters[random.IntN(len(letters))]
+		}
+		number := cardNumber(random, i)
+		for _, place := range places {
+			payload := strings.ReplaceAll(strings.ReplaceAll(place, "§", string(secret)), "¤", number)
+			if strings.Contains(place, `":¤`) {
+				payload = strings.ReplaceAll(strings.ReplaceAll(payload, " ", ""), "-", "")
+			}
+			shown, err := json.Marshal(fields.Show([]byte(payload)).Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			told := map[string]string{"shown": string(shown)}
+			if i < 100 {
+				told["as a text"], told["in a text"] = Text(payload), Text("answered 400: "+fmt.Sprintf("%q", payload))
+			}
+			for how, text := range told {
+				if how != "shown" && (strings.Contains(place, `{"number"`) || strings.Contains(place, `"value"`)) || how == "in a text" && strings.Contains(place, `\\\"`) {
+					continue // what is beside it, or inside of it, is seen in JSON only
+				}
+				if strings.Contains(text, string(secret)) || strings.Contains(text, number) {
+					t.Fatalf("%s %s:\n%s", payload, how, text)
+				}
+			}
+		}
+	}
+	for _, text := range kept {
+		if got := Text(text); got != text {
+			t.Errorf("%s\nbecame %s", text, got)
+		}
+		if got := fields.Show([]byte(text)); strings.Contains(fmt.Sprint(got.Value), Hidden) {
+			t.Errorf("%s\nis shown as %v", text, got.Value)
+		}
+	}
+	if got, _ := json.Marshal(New([]string{"shoe-size"}).Show([]byte(`{"shoeSize":"x","url":"https://u:p@example.com/a?token=x&page=2"}`)).Value); string(got) !=
+		`{"shoeSize":"[redacted]","url":"https://[redacted]@example.com/a?token=[redacted]\u0026page=2"}` {
+		t.Errorf("%s", got)
+	}
+}
+
+// cardNumber returns the number of a card that does not exist, with a right check digit.
+func cardNumber(random *rand.Rand, i int) string {
+	for {
+		number := []byte([]string{"4", "51", "2221", "34", "6011", "3528", "36"}[i%7])
+		length := []int{16, 16, 16, 15, 16, 16, 14}[i%7]
+		for len(number) < length {
+			number = append(number, byte('0'+random.IntN(10)))
+		}
+		if card(string(number)) {
+			if i%3 == 0 && length == 16 {
+				return fmt.Sprintf("%s %s-%s %s", number[:4], number[4:8], number[8:12], number[12:])
+			}
+			return string(number)
+		}
+	}
+}
+
+func TestShow(t *testing.T) {
+	long := strings.Repeat("é", MaxShown)
+	for name, test := range map[string]struct {
+		payload   string
+		want      any
+		truncated bool
+	}{
+		"none":            {"", nil, false},
+		"a number":        {"1", nil, false},
+		"a text":          {"plain text", "plain text", false},
+		"binary":          {"\x00\xff\x01", nil, true},
+		"binary as UTF-8": {"a\x00b", nil, true},
+		"half a JSON":     {`{"password":"CANARY`, nil, true},
+		"two JSONs":       {`{"password":"CANARY"}{"password":"CANARY"}`, nil, true},
+		"a long text":     {long, long[:MaxShown], true},
+	} {
+		got := New(nil).Show([]byte(test.payload))
+		if test.want != nil && got.Value != test.want || got.Truncated != test.truncated || got.Bytes != len(test.payload) {
+			t.Errorf("%s: %.60v, truncated %v, %d bytes", name, got.Value, got.Truncated, got.Bytes)
+		}
+		if test.want == nil && name != "a number" && got.Value != nil {
+			t.Errorf("%s is shown: %.60v", name, got.Value)
+		}
+	}
+	if got := New(nil).Show([]byte(`{"secret":"CANARY","text":"` + long + `"}`)); !got.Truncated || strings.Contains(fmt.Sprint(got.Value), "CANARY") || len(got.Value.(string)) > MaxShown {
+		t.Errorf("a long JSON: truncated %v, %.60v", got.Truncated, got.Value)
+	}
+}
+
+// FuzzShow: whatever a payload is, what is shown of it is JSON of a bounded length
+// and has no value of a secret field.
+func FuzzShow(f *testing.F) {
+	f.Add([]byte(`{"password":"CANARY","a":[{"token":"CANARY"}],"url":"http://u:CANARY@h/?key=CANARY"}`))
+	f.Add([]byte("\x00"))
+	f.Add([]byte(`{"password":"CANARY"`))
+	hide := New(nil)
+	for _, place := range places {
+		f.Add([]byte(place))
+	}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		shown := hide.Show(payload)
+		text, err := json.Marshal(shown.Value)
+		if err != nil || !utf8.Valid(text) || len(text) > 8*MaxShown {
+			t.Errorf("%q: %d bytes, %v", payload, len(text), err)
+		}
+	})
+}

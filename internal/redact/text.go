@@ -1,0 +1,192 @@
+package redact
+
+import (
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Text hides the secrets of a text, such as the answer of a provider, by the fields that always
+// are secret.
+func Text(text string) string { return new(Fields).Text(text) }
+
+var (
+	// tokens are secrets by their form: JSON web tokens, and the keys of providers and of Headgate.
+	tokens = regexp.MustCompile(`\beyJ[\w-]+\.[\w-]+(?:\.[\w-]*)?` +
+		`|\b[sr]k_(?:live|test)_\w+|\bwhsec_[\w+/=-]+|\bhg_[\w-]{20,}|\bsk-[\w-]{16,}|\bre_\w{16,}|\bgh[pousr]_\w{16,}|\bxox[a-z]-[\w-]+|\bSG\.[\w.-]{16,}`)
+
+	schemes = regexp.MustCompile(`(?i)\b(bearer\s+)[\w.~+/=:-]{4,}`)
+
+	links = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s"<>]+`)
+
+	// assigned is a name with its value, as in forms, headers and parts of JSON.
+	assigned = regexp.MustCompile(`([A-Za-z_][\w-]*)(\\*["']?\s*[:=]\s*)` +
+		`((?:(?i:bearer|basic|digest|token|apikey)\s+)?(?:\\+"(?:[^"\\]|\\[^"\\])*|"(?:[^"\\]|\\.)*"?|'[^']*'?|[\[{][^\]}]*[\]}]?|[^\s&,;"'{}\[\]\\]+))`)
+
+	// element is one of XML, with its text.
+	element = regexp.MustCompile(`(<([A-Za-z_][\w.:-]*)(?:\s[^<>]*)?>)([^<]+)`)
+
+	digits = regexp.MustCompile(`\d(?:[ -]?\d){12,18}`)
+)
+
+// Text hides the secrets of a text.
+func (f *Fields) Text(text string) string {
+	if strings.Contains(text, "://") {
+		text = links.ReplaceAllStringFunc(text, f.link)
+	}
+	text = tokens.ReplaceAllString(text, Hidden)
+	text = schemes.ReplaceAllString(text, "${1}"+Hidden)
+	if strings.ContainsAny(text, ":=") {
+		text = f.assignments(text)
+	}
+	if strings.Contains(text, "<") {
+		text = element.ReplaceAllStringFunc(text, func(whole string) string {
+			if parts := element.FindStringSubmatch(whole); f.secret(parts[2]) {
+				return parts[1] + Hidden
+			}
+			return whole
+		})
+	}
+	return cards(text)
+}
+
+// said are words that follow a name in a sentence about its value, as in "password: it is empty".
+var said = []string{
+	"a", "an", "are", "at", "cannot", "empty", "has", "invalid", "is", "it", "longer", "may", "missing", "must", "no", "not", "only", "required", "set", "the", "too",
+	"unknown", "was",
+}
+
+func (f *Fields) assignments(text string) string {
+	var out strings.Builder
+	for text != "" {
+		at := assigned.FindStringSubmatchIndex(text)
+		if at == nil {
+			break
+		}
+		name, mark, value := text[at[2]:at[3]], text[at[4]:at[5]], text[at[6]:at[7]]
+		if !f.secret(name) || value == Hidden || f.sentence(name, mark, value) {
+			out.WriteString(text[:at[5]]) // the value may be a name
+			text = text[at[5]:]
+			continue
+		}
+		out.WriteString(text[:at[5]] + quoted(value))
+		text = text[at[7]:]
+	}
+	return out.String() + text
+}
+
+// sentence reports whether a name and what follows it are words about a field.
+func (f *Fields) sentence(name, mark, value string) bool {
+	if strings.ContainsAny(mark, `="'`) || strings.ContainsAny(value[:1], `\"'[{`) {
+		return false
+	}
+	return slices.Contains(said, value) || weak(name) && status.MatchString(value)
+}
+
+// status is what a server answers to a login, as in "auth: 535 refused".
+var status = regexp.MustCompile(`^[a-z]+$|^[1-5]\d\d$`)
+
+// quoted is Hidden in the quotes of a value.
+func quoted(value string) string {
+	for _, quote := range []string{`\"`, `"`, `'`} {
+		if strings.HasPrefix(value, quote) {
+			if strings.HasSuffix(value[len(quote):], quote) {
+				return quote + Hidden + quote
+			}
+			return quote + Hidden
+		}
+	}
+	return Hidden
+}
+
+// hooks are hosts whose paths are secrets: whoever knows one may post.
+var hooks = []string{
+	"hooks.slack.com", "discord.com", "discordapp.com", "webhook.office.com", "outlook.office.com", "hooks.zapier.com", "maker.ifttt.com", "api.telegram.org",
+	"chat.googleapis.com", "events.pagerduty.com", "webhook.site", "hooks.airtable.com", "hook.make.com", "pipedream.net", "logic.azure.com", "open.feishu.cn",
+	"oapi.dingtalk.com", "qyapi.weixin.qq.com", "hooks.mattermost.com", "integrations.sentry.io",
+}
+
+// link hides the user and the password of a URL, secret values of its query, and all of the path
+// and the query for hosts whose URLs are secrets. The URL may be one that cannot be parsed.
+func (f *Fields) link(text string) string {
+	scheme, rest, _ := strings.Cut(text, "://")
+	hostEnd := func(from int) int {
+		if n := strings.IndexAny(rest[from:], `/?#\`); n >= 0 {
+			return from + n
+		}
+		return len(rest)
+	}
+	end := hostEnd(0)
+	at := strings.LastIndexByte(rest[:end], '@')
+	if _, err := url.Parse(text); err != nil && at < 0 {
+		if at = strings.LastIndexByte(rest, '@'); at >= 0 { // a password with a slash
+			end = hostEnd(at)
+		}
+	}
+	user, host := "", rest[at+1:end]
+	if at >= 0 {
+		user = Hidden + "@"
+	}
+	name, _, _ := strings.Cut(strings.ToLower(host), ":")
+	if slices.ContainsFunc(hooks, func(hook string) bool { return name == hook || strings.HasSuffix(name, "."+hook) }) && len(rest)-end > len("/") {
+		return scheme + "://" + user + host + "/" + Hidden
+	}
+	return scheme + "://" + user + host + f.query(rest[end:])
+}
+
+// query hides the secret values of the query and the fragment of a URL, and keeps all else as it is.
+func (f *Fields) query(text string) string {
+	var out strings.Builder
+	for text != "" {
+		next := strings.IndexAny(text[1:], "?&;#") + 1
+		if next == 0 {
+			next = len(text)
+		}
+		part := text[:next]
+		text = text[next:]
+		name, _, ok := strings.Cut(part[1:], "=")
+		if decoded, err := url.QueryUnescape(name); err == nil {
+			name = decoded
+		}
+		if ok && strings.ContainsRune("?&;#", rune(part[0])) && (f.secret(name) || slices.Contains([]string{"key", "sig", "code"}, plain(name))) {
+			part = part[:strings.IndexByte(part, '=')+1] + Hidden
+		}
+		out.WriteString(part)
+	}
+	return out.String()
+}
+
+// cards hides the numbers of payment cards.
+func cards(text string) string {
+	return digits.ReplaceAllStringFunc(text, func(number string) string {
+		if card(number) {
+			return Hidden
+		}
+		return number
+	})
+}
+
+// issued are the ranges of the first four digits of cards, and how many digits they have.
+var issued = []struct{ from, to, least, most int }{
+	{4000, 4999, 13, 19}, {5100, 5599, 16, 16}, {2221, 2720, 16, 16}, {3400, 3499, 15, 15}, {3700, 3799, 15, 15}, {3000, 3059, 14, 14},
+	{3600, 3699, 14, 14}, {3800, 3999, 14, 14}, {3528, 3589, 16, 16}, {6011, 6011, 16, 19}, {6440, 6599, 16, 19}, {6200, 6299, 16, 19},
+}
+
+func card(text string) bool {
+	number := strings.NewReplacer(" ", "", "-", "").Replace(text)
+	head := int(number[0]-'0')*1000 + int(number[1]-'0')*100 + int(number[2]-'0')*10 + int(number[3]-'0')
+	known := false
+	for _, r := range issued {
+		known = known || r.from <= head && head <= r.to && r.least <= len(number) && len(number) <= r.most
+	}
+	sum := 0
+	for i := range len(number) { // the check digit of ISO/IEC 7812-1
+		d := int(number[len(number)-1-i] - '0')
+		if i%2 == 1 {
+			d = d*2/10 + d*2%10
+		}
+		sum += d
+	}
+	return known && sum%10 == 0
+}
