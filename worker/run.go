@@ -99,8 +99,13 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 	observer, inspector := metrics.New(registry), inspect.New(client)
 	observer.Queues(metrics.Queues{Inspector: inspector, Names: s.Queues, Tenants: tenants, Logger: logger})
 	p := &Program{Client: queue.NewClient(client), Redis: client, Metrics: registry, Details: NewDetails(observer), Logger: logger}
+	var web *server.Server
+	changed := func(e operate.AuditEntry) {
+		logger.Info("changed by an operator", "audit", e)
+		web.Audit(e)
+	}
 	p.limits.publish = func(ctx context.Context, set limits.Set) error {
-		return operate.PublishBy(ctx, client, set, operate.Operator{Reason: "limits file " + s.LimitsFile})
+		return operate.PublishBy(ctx, client, set, operate.Operator{Reason: "limits file " + s.LimitsFile, Log: changed})
 	}
 	p.Defer(func() { client.Close() })
 	defer p.close()
@@ -116,8 +121,7 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 	}
 	serves := s.HTTP.Server(client, logger, observer.Handler(), p.Worker.Ready)
 	serves.API.Inspector = inspector
-	web, err := server.Open(serves)
-	if err != nil {
+	if web, err = server.Open(serves); err != nil {
 		return err
 	}
 	defer web.Close()

@@ -34,7 +34,11 @@ func printChange(ctx context.Context, out io.Writer, client redis.UniversalClien
 }
 
 func answer(ctx context.Context, client redis.UniversalClient, actor, method string, query url.Values, body any, path ...string) (json.RawMessage, error) {
-	a, err := api.New(api.Config{Redis: client})
+	file, err := auditFile()
+	if err != nil {
+		return nil, err
+	}
+	a, err := api.New(api.Config{Redis: client, Audit: file.Add})
 	if err != nil {
 		return nil, err
 	}

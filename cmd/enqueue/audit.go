@@ -48,6 +48,15 @@ func audit(cmd *cobra.Command, o *options, name string, n int) error {
 		entries = append(entries, some...)
 		return err
 	})
+	if err == nil && name == "" { // changes of API keys
+		var client redis.UniversalClient
+		if client, err = o.connect(ctx); err == nil {
+			defer client.Close()
+			var some []operate.AuditEntry
+			some, err = operate.Audit(ctx, client, "", n)
+			entries = append(entries, some...)
+		}
+	}
 	if err != nil {
 		return err
 	}

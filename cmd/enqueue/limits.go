@@ -238,6 +238,7 @@ func limitsSet(cmd *cobra.Command, o *options, w which, change operate.Override,
 	if o.json {
 		return putLimit(cmd, client, w, change, false)
 	}
+	change.Log = w.by().Log
 	if err := operate.SetOverride(ctx, client, w.queue, w.tenant, w.limit, change); err != nil {
 		return refused(err)
 	}

@@ -269,7 +269,9 @@ func limitsApply(cmd *cobra.Command, o *options, path string, who operator, dry 
 	if err := who.confirm(cmd, fmt.Sprintf("publish %s, which changes %s?", path, counted(changes, "queue"))); err != nil {
 		return err
 	}
-	if err := operate.PublishBy(ctx, client, set, operate.Operator{Actor: who.actor, Reason: path + ": " + who.reason}); err != nil {
+	by := who.by()
+	by.Reason = path + ": " + by.Reason
+	if err := operate.PublishBy(ctx, client, set, by); err != nil {
 		return wrong(err)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s is in effect\n", path)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/user"
 	"slices"
@@ -16,7 +17,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/headgate/headgate/internal/auditfile"
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/settings"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/operate"
 )
@@ -25,6 +28,7 @@ import (
 type operator struct {
 	queue, actor, reason string
 	yes                  bool
+	file                 *auditfile.File // nil: none
 }
 
 func (o *operator) flags(cmd *cobra.Command) {
@@ -66,10 +70,19 @@ func (o *operator) checkReason() error {
 		return usageError{errors.New("--reason: say why; it is kept in the audit")}
 	}
 	o.actor = "cli:" + strings.TrimPrefix(cmp.Or(o.actor, userName()), "cli:")
-	return nil
+	var err error
+	o.file, err = auditFile()
+	return err
 }
 
-func (o *operator) by() operate.Operator { return operate.Operator{Actor: o.actor, Reason: o.reason} }
+// auditFile opens the file of HEADGATE_AUDIT_FILE; nil: none.
+func auditFile() (*auditfile.File, error) {
+	return auditfile.Open(os.Getenv(settings.Prefix+"AUDIT_FILE"), slog.New(slog.NewTextHandler(os.Stderr, nil)))
+}
+
+func (o *operator) by() operate.Operator {
+	return operate.Operator{Actor: o.actor, Reason: o.reason, Log: o.file.Add}
+}
 
 // confirm asks on a terminal, and elsewhere wants --yes.
 func (o *operator) confirm(cmd *cobra.Command, question string) error {

@@ -64,6 +64,10 @@ type Config struct {
 	// always are, such as passwords and tokens.
 	Redact []string
 
+	// Audit is called with each change that is made over the API. They are logged, too.
+	// nil: no further record is kept.
+	Audit func(operate.AuditEntry)
+
 	Version string       // reported by /session
 	Demo    Demo         // nil: not a demo
 	Logger  *slog.Logger // nil: no logging
@@ -210,11 +214,12 @@ type request struct {
 	*http.Request
 	w      http.ResponseWriter
 	caller caller
+	log    func(operate.AuditEntry)
 }
 
 // by returns the operator who makes a change.
 func (r *request) by(reason string) operate.Operator {
-	return operate.Operator{Actor: r.caller.actor(), Reason: reason}
+	return operate.Operator{Actor: r.caller.actor(), Reason: reason, Log: r.log}
 }
 
 const (
@@ -225,7 +230,7 @@ const (
 // serve calls the handler of a route if the caller has permission.
 func (a *API) serve(route route, w http.ResponseWriter, httpRequest *http.Request) {
 	c := callerOf(httpRequest)
-	r := &request{Request: httpRequest, w: w, caller: c}
+	r := &request{Request: httpRequest, w: w, caller: c, log: a.changed}
 	if p := a.mayNot(route, r); p != nil {
 		a.fail(w, httpRequest, p)
 		return
@@ -268,6 +273,14 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 		a.logger.Error("a request failed", "method", r.Method, "path", r.URL.Path, "request", w.Header().Get(requestIDHeader), "error", err)
 	}
 	p.write(w, r)
+}
+
+// changed logs a change at once: in Redis, others' entries may follow until it is dropped.
+func (a *API) changed(e operate.AuditEntry) {
+	a.logger.Info("changed by an operator", "audit", e)
+	if a.config.Audit != nil {
+		a.config.Audit(e)
+	}
 }
 
 // clip shortens a text to 100 bytes.

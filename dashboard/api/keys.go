@@ -76,6 +76,28 @@ type Key struct {
 	Expires time.Time     // when it ends; zero: never
 }
 
+// String returns what a key may do, without its secret. Another secret has another first part of
+// its hash.
+func (k Key) String() string {
+	text := fmt.Sprint(k.Scopes)
+	text = strings.Trim(text, "[]") + fmt.Sprintf(" (hash %x…)", k.Hash[:4])
+	for _, some := range []struct {
+		name string
+		list []string
+	}{{"tenants", k.Tenants}, {"queues", k.Queues}, {"kinds", k.Kinds}, {"from", k.From}} {
+		if len(some.list) > 0 {
+			text += fmt.Sprintf(", %s %q", some.name, some.list)
+		}
+	}
+	if k.Rate != (throttle.Rate{}) {
+		text += ", " + k.Rate.String()
+	}
+	if !k.Expires.IsZero() {
+		text += ", until " + k.Expires.UTC().Format(time.RFC3339)
+	}
+	return text
+}
+
 var domainName = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{2,63}$`)
 
 var keyID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)

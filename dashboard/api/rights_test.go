@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/test/logtest"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
@@ -304,5 +307,52 @@ func (a *about) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 func (a *about) note(command redis.Cmder) {
 	if strings.Contains(fmt.Sprint(command.Args()...), a.id) {
 		a.commands = append(a.commands, command.Name())
+	}
+}
+
+// TestChangesAreLogged: each change is in the log and the audit file at once, with who made it,
+// also once Redis has dropped it. What changes nothing is not there.
+func TestChangesAreLogged(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	logged := &logtest.Buffer{}
+	var kept []operate.AuditEntry
+	r := newRig(t, server, func(c *Config) {
+		c.Logger = slog.New(slog.NewTextHandler(logged, nil))
+		c.Audit = func(e operate.AuditEntry) { kept = append(kept, e) }
+	})
+	r.publish(throttle.PerSecond(1))
+	at := "/queues/" + r.queue
+	r.want(202, "", "POST", "/jobs", r.job("acme", ""))
+	r.want(202, "", "POST", "/jobs", r.job("acme", ""))
+	var want []string
+	for _, change := range [][4]string{
+		{"POST", at + "/pause", `{"tenant":"acme","reason":"why"}`, "pause"},
+		{"POST", at + "/resume", `{"tenant":"acme","reason":"why"}`, "resume"},
+		{"POST", at + "/resume", `{"tenant":"acme","reason":"nothing is left"}`, ""},
+		{"PUT", at + "/tenants/acme/limits/tenant", `{"rate":"2/s","reason":"why"}`, "override"},
+		{"DELETE", at + "/tenants/acme/limits/tenant", `{"reason":"why"}`, "clear"},
+		{"DELETE", at + "/tenants/acme/limits/tenant", `{"reason":"nothing is left"}`, ""},
+		{"POST", at + "/actions", `{"verb":"cancel","tenant":"acme","dry_run":true}`, ""},
+		{"POST", at + "/actions", `{"verb":"cancel","tenant":"acme","reason":"why"}`, "cancel"},
+		{"POST", at + "/actions", `{"verb":"cancel","tenant":"acme","reason":"nothing is left"}`, ""},
+	} {
+		r.want(200, "", change[0], change[1], change[2])
+		if change[3] != "" {
+			want = append(want, change[3])
+		}
+	}
+	var got []string
+	for _, e := range kept {
+		got = append(got, e.Action)
+		if e.Actor != "local" || e.Reason != "why" || e.Queue != r.queue || e.Tenant != "acme" || e.At.IsZero() {
+			t.Errorf("%+v", e)
+		}
+		if !strings.Contains(logged.String(), "audit.action="+e.Action+" audit.actor=local") {
+			t.Errorf("the log lacks %s: %s", e.Action, logged)
+		}
+	}
+	if !slices.Equal(got, want) || kept[len(kept)-1].Count != 2 || kept[2].After["tenant"] == "" || strings.Contains(logged.String(), "nothing is left") {
+		t.Errorf("%q: %+v", got, kept)
 	}
 }

@@ -54,6 +54,7 @@ func (a *API) audit(r *request) (answer, error) {
 		if names, err = inspect.Queues(r.Context(), a.config.Redis); err != nil {
 			return answer{}, err
 		}
+		names = append(names, "") // keys
 	}
 	var all []operate.AuditEntry
 	for _, name := range names {

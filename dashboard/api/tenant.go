@@ -91,7 +91,7 @@ func (a *API) setLimit(r *request) (answer, error) {
 		return answer{body: out}, nil
 	}
 	err = operate.SetOverride(r.Context(), a.config.Redis, name, tenant, limit, operate.Override{
-		Change: change, Until: end, Reason: by.Reason, Actor: by.Actor, Lower: !r.caller.key.may(Admin),
+		Change: change, Until: end, Reason: by.Reason, Actor: by.Actor, Log: by.Log, Lower: !r.caller.key.may(Admin),
 	})
 	return answer{body: out}, changeProblem(err)
 }

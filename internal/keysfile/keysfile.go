@@ -19,6 +19,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"sync/atomic"
 	"time"
@@ -137,6 +138,7 @@ type Store struct {
 	path   string
 	logger *slog.Logger
 	keys   atomic.Pointer[api.Keys]
+	told   map[string]string // what the keys of the file may do, by id
 	seen   filewatch.Version // last loaded or rejected
 	every  time.Duration     // between looks at the file
 }
@@ -152,6 +154,14 @@ func Open(path string, logger *slog.Logger) (*Store, error) {
 
 // Keys returns the keys in effect.
 func (s *Store) Keys() *api.Keys { return s.keys.Load() }
+
+func (s *Store) set(keys []api.Key) {
+	s.keys.Store(api.NewKeys(keys))
+	s.told = map[string]string{}
+	for _, key := range keys {
+		s.told[key.ID] = key.String()
+	}
+}
 
 func (s *Store) read() error {
 	s.seen = filewatch.Look(s.path)
@@ -171,7 +181,7 @@ func (s *Store) read() error {
 	if err != nil {
 		return fmt.Errorf("%s:\n%w", s.path, err)
 	}
-	s.keys.Store(api.NewKeys(keys))
+	s.set(keys)
 	s.logger.Info("the keys file is in force", "file", s.path, "keys", len(keys))
 	return nil
 }
@@ -189,20 +199,33 @@ func empty(text []byte) bool {
 }
 
 // Run reloads the file when it changes, until ctx is done. A file with mistakes changes nothing.
-// Without the file, or without a key in it, nobody has access. The error is always nil.
-func (s *Store) Run(ctx context.Context) error {
+// Without the file, or without a key in it, nobody has access. After a change, Run calls changed
+// with what the keys that differ could do, and what they can do, by their ids. The error is
+// always nil.
+func (s *Store) Run(ctx context.Context, changed func(ctx context.Context, before, after map[string]string)) error {
 	filewatch.Run(ctx, s.every, s.seen, func() filewatch.Version {
+		before := s.told
 		err := s.read()
 		_, unreadable := errors.AsType[*fs.PathError](err)
 		switch {
 		case err == nil:
 		case unreadable || errors.Is(err, errNoKeys):
-			s.keys.Store(api.NewKeys(nil))
+			s.set(nil)
 			s.logger.Error("the keys file is gone or empty: nobody has access until it has keys again", "error", err)
 		default:
 			s.logger.Error("the keys file was not taken; the keys in force stay", "error", err)
 		}
+		if was, is := differing(before, s.told), differing(s.told, before); len(was)+len(is) > 0 {
+			changed(ctx, was, is)
+		}
 		return s.seen
 	})
 	return nil
+}
+
+// differing returns the entries of all that others do not have.
+func differing(all, others map[string]string) map[string]string {
+	some := maps.Clone(all)
+	maps.DeleteFunc(some, func(id, text string) bool { return others[id] == text })
+	return some
 }

@@ -2,6 +2,7 @@ package keysfile
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -102,7 +103,12 @@ func TestStore(t *testing.T) {
 	store.every = 20 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- store.Run(ctx) }()
+	var changes []string
+	go func() {
+		ended <- store.Run(ctx, func(_ context.Context, before, after map[string]string) {
+			changes = append(changes, fmt.Sprint(before, after))
+		})
+	}()
 	first := store.Keys()
 	write("keys: [{id: shop}]")
 	waitFor(t, &log, "the keys file was not taken")
@@ -133,7 +139,11 @@ func TestStore(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if strings.Contains(log.String(), secret) {
+	want := "map[] map[more:read "
+	if len(changes) != 7 || !strings.HasPrefix(changes[0], want) || !strings.HasPrefix(changes[1], "map[more:read ") || !strings.HasSuffix(changes[1], "] map[]") {
+		t.Errorf("%d changes: %q", len(changes), changes)
+	}
+	if strings.Contains(log.String()+fmt.Sprint(changes), secret) {
 		t.Error("the log has a key")
 	}
 	if _, err := Open(path+".none", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "no such file") {

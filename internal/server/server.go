@@ -17,7 +17,9 @@ import (
 
 	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/dashboard/web"
+	"github.com/headgate/headgate/internal/auditfile"
 	"github.com/headgate/headgate/internal/keysfile"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // Config says what is served where. The names in errors are those of the settings
@@ -40,6 +42,7 @@ type Config struct {
 
 	CertFile, KeyFile string // of TLS, at Addr; read again when they change. "": none
 	KeysFile          string // of the API; read again when it changes. "": no keys are needed
+	AuditFile         string // for changes by operators, or stdout; "": none
 
 	API     api.Config   // all but Keys and Logger
 	Metrics http.Handler // nil: there are none
@@ -52,6 +55,7 @@ type Server struct {
 	config Config
 	api    *api.API
 	keys   *keysfile.Store // nil: none
+	audit  *auditfile.File // nil: none
 	cert   *certificate    // nil: no TLS
 	main   net.Listener
 	admin  net.Listener // nil: none
@@ -73,7 +77,10 @@ func Open(config Config) (*Server, error) {
 		}
 		config.API.Keys = s.keys.Keys
 	}
-	config.API.Logger = config.Logger
+	if s.audit, err = auditfile.Open(config.AuditFile, config.Logger); err != nil {
+		return nil, fmt.Errorf("HEADGATE_AUDIT_FILE: %w", err)
+	}
+	config.API.Logger, config.API.Audit = config.Logger, s.audit.Add
 	if s.api, err = api.New(config.API); err != nil {
 		return nil, err
 	}
@@ -166,7 +173,7 @@ func (s *Server) Run(ctx context.Context) error {
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return s.api.Run(ctx) })
 	if s.keys != nil {
-		parts.Go(func() error { return s.keys.Run(ctx) })
+		parts.Go(func() error { return s.keys.Run(ctx, s.keysChanged) })
 	}
 	if s.cert != nil {
 		parts.Go(func() error { return s.cert.Run(ctx) })
@@ -241,4 +248,19 @@ func (s *Server) adminHandler() http.Handler {
 	}
 	profiles(mux)
 	return mux
+}
+
+// Audit appends a change to the audit file, if there is one.
+func (s *Server) Audit(e operate.AuditEntry) { s.audit.Add(e) }
+
+// keysChanged adds to the audit who has access now.
+func (s *Server) keysChanged(ctx context.Context, before, after map[string]string) {
+	entry := operate.AuditEntry{Action: "keys", Before: before, After: after}
+	by := operate.Operator{Reason: "keys file " + s.config.KeysFile, Log: func(e operate.AuditEntry) {
+		s.config.Logger.Info("changed by an operator", "audit", e)
+		s.Audit(e)
+	}}
+	if err := operate.Record(ctx, s.config.API.Redis, entry, by); err != nil {
+		s.config.Logger.Error("a change of the keys file is not in the audit", "error", err)
+	}
 }

@@ -25,6 +25,7 @@ import (
 
 	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -228,6 +229,37 @@ func TestClosedByDefault(t *testing.T) {
 	response.Body.Close()
 	if response.StatusCode != 200 {
 		t.Errorf("with its key: %s", response.Status)
+	}
+}
+
+// TestKeysAreAudited: who has access from when on is in the audit and in its file, without secrets.
+func TestKeysAreAudited(t *testing.T) {
+	secret, path := keys(t)
+	file := filepath.Join(t.TempDir(), "audit.ndjson")
+	own := redistest.Start(t).Client()
+	running(t, func(c *Config) { c.KeysFile, c.AuditFile, c.API.Redis = path, file, own })
+	other, hash := api.NewKey()
+	write(t, path, []byte("keys: [{id: more, hash: "+hash.String()+", scopes: [enqueue], tenants: [acme]}]"))
+	var entries []operate.AuditEntry
+	for deadline := time.Now().Add(20 * time.Second); len(entries) == 0; time.Sleep(10 * time.Millisecond) { // files tell nobody
+		var err error
+		if entries, err = operate.Audit(t.Context(), own, "", 10); err != nil {
+			t.Fatal(err)
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no entry")
+		}
+	}
+	e := entries[0]
+	if len(entries) != 1 || e.Action != "keys" || !strings.HasPrefix(e.Before["shop"], "admin (hash ") || !strings.Contains(e.After["more"], `tenants ["acme"]`) || e.Actor == "" {
+		t.Errorf("%+v", entries)
+	}
+	var text []byte
+	for deadline := time.Now().Add(20 * time.Second); len(text) == 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		text, _ = os.ReadFile(file)
+	}
+	if told := string(text) + fmt.Sprint(entries); !strings.Contains(string(text), `"action":"keys"`) || strings.Contains(told, secret) || strings.Contains(told, other) {
+		t.Errorf("the file has %s", text)
 	}
 }
 

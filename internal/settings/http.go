@@ -25,6 +25,7 @@ type HTTP struct {
 	APIKeysFile    string         `env:"API_KEYS_FILE" flag:"keys" help:"file of API keys; reloaded when it changes. Empty: no key is needed, and only this machine has access"`
 	TLSCert        string         `env:"TLS_CERT" flag:"tls-cert" help:"certificate file of the page and the API; reloaded when it changes. Empty: no TLS"`
 	TLSKey         string         `env:"TLS_KEY" flag:"tls-key" help:"key file of the certificate"`
+	AuditFile      string         `env:"AUDIT_FILE" flag:"audit-file" help:"file to which changes by operators are appended as JSON lines, or stdout. They are logged and in Redis as well"`
 	ReadOnly       bool           `env:"READ_ONLY" flag:"read-only" help:"reject enqueueing and changes over HTTP"`
 	Redact         []string       `env:"REDACT" flag:"redact" help:"additional payload fields whose values are hidden"`
 	RatePerKey     throttle.Rate  `env:"API_RATE_PER_KEY" envDefault:"10000/s" flag:"api-rate-per-key" help:"API requests of a key without a rate of its own"`
@@ -56,7 +57,7 @@ func (h HTTP) Check(wrong func(name, format string, args ...any)) {
 // caller's to close.
 func (h HTTP) Server(client redis.UniversalClient, logger *slog.Logger, metrics http.Handler, ready func() error) server.Config {
 	return server.Config{
-		Addr: h.HTTPAddr, AdminAddr: h.AdminAddr, Pprof: h.AdminPprof, CertFile: h.TLSCert, KeyFile: h.TLSKey, KeysFile: h.APIKeysFile,
+		Addr: h.HTTPAddr, AdminAddr: h.AdminAddr, Pprof: h.AdminPprof, CertFile: h.TLSCert, KeyFile: h.TLSKey, KeysFile: h.APIKeysFile, AuditFile: h.AuditFile,
 		Metrics: metrics, Ready: ready, Logger: logger,
 		API: api.Config{
 			Redis: client, ReadOnly: h.ReadOnly, Redact: h.Redact, Version: version.Program(),

@@ -1,9 +1,13 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,7 +24,7 @@ import (
 type AuditEntry struct {
 	At     time.Time       `json:"at"`
 	Actor  string          `json:"actor"`
-	Action string          `json:"action"` // a [Verb], pause, resume, override, clear or publish; or see [Record]
+	Action string          `json:"action"` // a [Verb], pause, resume, override, clear, publish or keys; or see [Record]
 	Queue  string          `json:"queue"`
 	Tenant string          `json:"tenant,omitempty"`
 	Kind   string          `json:"kind,omitempty"`
@@ -39,8 +43,8 @@ type AuditEntry struct {
 	Reason string    `json:"reason,omitempty"`
 	Until  time.Time `json:"until,omitzero"` // of a pause or an override; zero: until it is removed
 
-	// Before and After are the limits before and after the change, by name. Limits that
-	// did not change are left out.
+	// Before and After are the limits before and after the change, by name, or what API keys
+	// may do. What did not change is left out.
 	Before map[string]string `json:"before,omitempty"`
 	After  map[string]string `json:"after,omitempty"`
 
@@ -50,6 +54,21 @@ type AuditEntry struct {
 }
 
 const MaxAudit = 10_000
+
+// LogValue returns the entry's fields that are set, for package log/slog.
+func (e AuditEntry) LogValue() slog.Value {
+	var fields map[string]any
+	if err := json.Unmarshal([]byte(e.text()), &fields); err != nil { // it was encoded just now
+		panic(err)
+	}
+	attrs := []slog.Attr{slog.String("action", e.Action), slog.String("actor", e.Actor)}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if name != "action" && name != "actor" && !(name == "count" && e.Count == 0) {
+			attrs = append(attrs, slog.Any(name, fields[name]))
+		}
+	}
+	return slog.GroupValue(attrs...)
+}
 
 // text returns the entry in its stored form.
 func (e AuditEntry) text() string {
@@ -67,14 +86,22 @@ func (e AuditEntry) open() string {
 	return strings.TrimSuffix(e.text(), "0}")
 }
 
-// Audit returns the newest n changes that operators made to a queue, newest first. n is
-// at most [MaxAudit], which is how many are kept. Errors: [validation.Error] for another
-// n.
+// auditKey is the key of a queue's audit; of changes that are about no queue for "".
+func auditKey(queue string) string {
+	if queue == "" {
+		return "headgate:audit"
+	}
+	return store.Key(queue, "audit")
+}
+
+// Audit returns the newest n changes that operators made to a queue, newest first, or with the
+// queue "" those that are about no queue, such as of API keys. n is at most [MaxAudit], which is
+// how many are kept. Errors: [validation.Error] for another n.
 func Audit(ctx context.Context, client redis.UniversalClient, queue string, n int) ([]AuditEntry, error) {
 	if n < 1 || n > MaxAudit {
 		return nil, validation.Field("n", fmt.Sprintf("%d must be 1 to %d", n, MaxAudit))
 	}
-	texts, err := client.LRange(ctx, store.Key(queue, "audit"), 0, int64(n)-1).Result()
+	texts, err := client.LRange(ctx, auditKey(queue), 0, int64(n)-1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read the audit of queue %q: %w", queue, err)
 	}
@@ -88,8 +115,10 @@ func Audit(ctx context.Context, client redis.UniversalClient, queue string, n in
 }
 
 // Record adds an entry to the audit of its queue, for a change that this package does not
-// make itself. The entry's actor and reason are those of by.
+// make itself. The entry's actor and reason are those of by; an empty Actor stands for this
+// program.
 func Record(ctx context.Context, client redis.UniversalClient, e AuditEntry, by Operator) error {
+	by.Actor = cmp.Or(by.Actor, program())
 	if err := by.Check(); err != nil {
 		return err
 	}
@@ -104,11 +133,12 @@ func Record(ctx context.Context, client redis.UniversalClient, e AuditEntry, by 
 	if err != nil {
 		return fmt.Errorf("%s: the change is made, and not in the audit of queue %q: %w", e.Action, e.Queue, err)
 	}
+	by.log(e)
 	return nil
 }
 
 // pushAudit adds an entry to the transaction of the change that it describes.
 func pushAudit(ctx context.Context, p redis.Pipeliner, e AuditEntry) {
-	p.LPush(ctx, store.Key(e.Queue, "audit"), e.text())
-	p.LTrim(ctx, store.Key(e.Queue, "audit"), 0, MaxAudit-1)
+	p.LPush(ctx, auditKey(e.Queue), e.text())
+	p.LTrim(ctx, auditKey(e.Queue), 0, MaxAudit-1)
 }

@@ -10,11 +10,20 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// Operator is who makes a change, and why. Both fields are required: they are recorded in
-// the audit.
+// Operator is who makes a change, and why, as recorded in the audit. Actor and Reason are
+// required.
 type Operator struct {
 	Actor  string
 	Reason string
+
+	// Log is called with the entry of each change that was made. nil: the entries are only in Redis.
+	Log func(AuditEntry)
+}
+
+func (by Operator) log(e AuditEntry) {
+	if by.Log != nil {
+		by.Log(e)
+	}
 }
 
 // Check returns the errors for the fields that cannot be accepted, joined.

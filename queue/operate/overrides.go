@@ -21,9 +21,10 @@ import (
 // does not set keep their published values, also when other limits are published.
 type Override struct {
 	limits.Change
-	Until  time.Time // when it ends; zero: never
-	Reason string    // why it was made; required
-	Actor  string    // who made it; required
+	Until  time.Time        // when it ends; zero: never
+	Reason string           // why it was made; required
+	Actor  string           // who made it; required
+	Log    func(AuditEntry) // see [Operator]
 
 	// Lower refuses a change that raises the limit above its published values, or replaces
 	// the override of another actor, with [ErrRaises] or [ErrNotOwn].
@@ -40,22 +41,23 @@ var (
 // [ClearOverride] removes it. It replaces the tenant's override of the limit, if there is
 // one. The limits of the queue must have been published.
 func SetOverride(ctx context.Context, client redis.UniversalClient, queue, tenant, limit string, o Override) error {
-	if err := (Operator{o.Actor, o.Reason}).Check(); err != nil {
+	by := Operator{o.Actor, o.Reason, o.Log}
+	if err := by.Check(); err != nil {
 		return err
 	}
 	if !o.Until.IsZero() && !o.Until.After(time.Now()) {
 		return validation.Field("until", o.Until.UTC().Format(time.RFC3339)+" has passed")
 	}
-	stored := effective.Override{Change: o.Change, Reason: o.Reason, Actor: o.Actor}
+	stored := effective.Override{Change: o.Change, Reason: by.Reason, Actor: by.Actor}
 	if !o.Until.IsZero() {
 		stored.Until = o.Until.UnixMicro()
 	}
-	entry := AuditEntry{Actor: o.Actor, Action: "override", Queue: queue, Tenant: tenant, Limit: limit, Reason: o.Reason, Until: o.Until}
-	_, err := editOverrides(ctx, client, entry, func(published *limits.Limit, all map[string]effective.Override) (bool, error) {
+	entry := AuditEntry{Actor: by.Actor, Action: "override", Queue: queue, Tenant: tenant, Limit: limit, Reason: by.Reason, Until: o.Until}
+	_, err := editOverrides(ctx, client, entry, by, func(published *limits.Limit, all map[string]effective.Override) (bool, error) {
 		if published == nil {
 			return false, nil
 		}
-		if known, there := all[limit]; o.Lower && there && known.Actor != o.Actor && known.Holds(time.Now()) {
+		if known, there := all[limit]; o.Lower && there && known.Actor != by.Actor && known.Holds(time.Now()) {
 			return false, ErrNotOwn
 		}
 		if o.Lower && published.Raises(o.Change) {
@@ -84,7 +86,7 @@ func clearOverride(ctx context.Context, client redis.UniversalClient, queue, ten
 		return false, err
 	}
 	entry := AuditEntry{Actor: by.Actor, Action: "clear", Queue: queue, Tenant: tenant, Limit: limit, Reason: by.Reason}
-	return editOverrides(ctx, client, entry, func(_ *limits.Limit, all map[string]effective.Override) (bool, error) {
+	return editOverrides(ctx, client, entry, by, func(_ *limits.Limit, all map[string]effective.Override) (bool, error) {
 		known, there := all[limit]
 		if own && there && known.Actor != by.Actor {
 			return false, ErrNotOwn
@@ -99,7 +101,7 @@ func clearOverride(ctx context.Context, client redis.UniversalClient, queue, ten
 // audit. edit gets the limit as it is published for the tenant, or nil if the queue has
 // no limit of that name. If it returns an error, nothing is changed.
 func editOverrides(
-	ctx context.Context, client redis.UniversalClient, entry AuditEntry, edit func(published *limits.Limit, all map[string]effective.Override) (changed bool, err error),
+	ctx context.Context, client redis.UniversalClient, entry AuditEntry, by Operator, edit func(published *limits.Limit, all map[string]effective.Override) (changed bool, err error),
 ) (bool, error) {
 	if err := store.CheckTenant(ctx, client, entry.Queue, entry.Tenant); err != nil {
 		return false, err
@@ -158,6 +160,9 @@ func editOverrides(
 		case refused != nil:
 			return false, refused
 		case err == nil:
+			if changed {
+				by.log(entry)
+			}
 			return changed, effective.Replan(ctx, client, entry.Queue, entry.Tenant)
 		case !errors.Is(err, redis.TxFailedErr):
 			return false, fmt.Errorf("overrides of queue %q: %w", entry.Queue, err)

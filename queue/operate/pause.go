@@ -110,5 +110,8 @@ func changePause(ctx context.Context, client redis.UniversalClient, scope inspec
 	if err := read.End(); err != nil {
 		return before, after, fmt.Errorf("%s queue %q: %w", entry.Action, entry.Queue, err)
 	}
+	if was != "" || is != "" {
+		by.log(entry)
+	}
 	return inspect.ParsePause(field, was), inspect.ParsePause(field, is), nil
 }

@@ -29,6 +29,7 @@ import (
 func putInForce(ctx context.Context, client redis.UniversalClient, queue, next string, by Operator) error {
 	limits, overrides := store.Key(queue, "limits"), store.Key(queue, "overrides")
 	var before, after map[string]string
+	var entry AuditEntry
 	change := func(tx *redis.Tx) (err error) {
 		if before, err = store.ScanHash(ctx, client, limits); err != nil {
 			return err
@@ -36,7 +37,7 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 		if after, err = store.ScanHash(ctx, client, next); err != nil {
 			return err
 		}
-		if maps.Equal(before, after) {
+		if entry = (AuditEntry{}); maps.Equal(before, after) {
 			return tx.Del(ctx, next).Err()
 		}
 		changed, err := store.ScanHash(ctx, client, overrides)
@@ -47,7 +48,7 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 		if err != nil {
 			return err
 		}
-		entry := AuditEntry{At: now, Actor: by.Actor, Reason: by.Reason, Action: "publish", Queue: queue}
+		entry = AuditEntry{At: now, Actor: by.Actor, Reason: by.Reason, Action: "publish", Queue: queue}
 		was, will, err := readBoth(before, after, changed, now)
 		if err != nil {
 			return err
@@ -93,6 +94,9 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 		}
 		if err != nil {
 			return err
+		}
+		if entry.Action != "" {
+			by.log(entry)
 		}
 		return replanChanged(ctx, client, queue, before, after)
 	}

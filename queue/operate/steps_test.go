@@ -63,7 +63,7 @@ func TestVerbsInShortSteps(t *testing.T) {
 			windows: &effective.Calendars{Queue: "q", Redis: client}, entry: "{",
 		}
 		if test.apply {
-			v.by = &Operator{"ann", "a test"}
+			v.by = &Operator{Actor: "ann", Reason: "a test"}
 		}
 		for _, p := range test.verb.places() {
 			if p.name == "lanes" {

@@ -143,7 +143,8 @@ type verbRun struct {
 	filter   Filter
 	by       *Operator // nil: only count
 	began    int64     // µs, by the clock of Redis
-	entry    string    // of the audit, without its end
+	audit    AuditEntry
+	entry    string // of audit, without its end
 	windows  *effective.Calendars
 	progress func(Tally)
 	tally    Tally
@@ -166,12 +167,17 @@ func runVerb(ctx context.Context, client redis.UniversalClient, queue string, ve
 		windows: &effective.Calendars{Queue: queue, Redis: client}, progress: progress,
 	}
 	if by != nil {
-		r.entry = AuditEntry{
+		r.audit = AuditEntry{
 			At: now, Actor: by.Actor, Action: string(verb), Queue: queue, Tenant: filter.Tenant, Kind: filter.Kind,
 			State: filter.State, ID: filter.ID, Contains: filter.Reason, Group: filter.Group, Reason: by.Reason,
-		}.open()
+		}
+		r.entry = r.audit.open()
 	}
-	if err := r.all(ctx); err != nil {
+	err = r.all(ctx)
+	if r.audit.Count = r.tally.Jobs; by != nil && r.tally.Jobs > 0 {
+		by.log(r.audit)
+	}
+	if err != nil {
 		if _, invalid := errors.AsType[*validation.Error](err); invalid {
 			return r.tally, err
 		}
