@@ -169,6 +169,9 @@ func (c *Client) prepare(ctx context.Context, job Job, now time.Time, again *ret
 			a, err = c.accept(ctx, job, queue, now)
 		} else if _, ok := errors.AsType[*validation.Error](err); ok {
 			_, others := job.accept(cmp.Or(job.Queue, "none"), now) // all mistakes are told at once
+			if !check.KindPattern.MatchString(job.Kind) {
+				err = nil // others has it
+			}
 			err = errors.Join(err, others)
 		}
 		if _, asked := errors.AsType[*lookupError](err); asked && passing(err) && again.wait(ctx, time.Time{}) {

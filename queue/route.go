@@ -105,7 +105,11 @@ func (r *routes) route(ctx context.Context, kind string) (string, error) {
 	if len(r.known) == 0 {
 		return kind, nil
 	}
-	return "", validation.Field("kind", fmt.Sprintf("no queue serves %s%s", check.Quote(kind), check.Suggest(kind, slices.Sorted(maps.Keys(r.known)))))
+	like := check.Suggest(kind, slices.Sorted(maps.Keys(r.known)))
+	if like == "" {
+		like = ": add it to the kinds of a queue in the limits file"
+	}
+	return "", validation.Field("kind", "no queue serves "+check.Quote(kind)+like)
 }
 
 // listing returns what the limits of a queue say of kinds, read at most age ago.

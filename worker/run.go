@@ -43,9 +43,10 @@ type Program struct {
 
 	Logger *slog.Logger
 
-	limits  fileLimits
-	parts   []part
-	closers []func()
+	limits   fileLimits
+	periodic []queue.Periodic
+	parts    []part
+	closers  []func()
 }
 
 // Go adds a part that runs beside the worker until the worker has finished its last call.
@@ -54,6 +55,10 @@ func (p *Program) Go(run func(ctx context.Context) error) { p.parts = append(p.p
 
 // Defer adds a function that is called when the program has ended, the last one first.
 func (p *Program) Defer(close func()) { p.closers = append(p.closers, close) }
+
+// Periodic sets a periodic job once the limits are in effect, which say what its queue is. If it
+// cannot be set, the program ends.
+func (p *Program) Periodic(job queue.Periodic) { p.periodic = append(p.periodic, job) }
 
 // AdjustLimits makes the program put adjust(limits) in effect instead of the limits of the
 // limits file. If adjust later returns other limits, again puts them in effect.
@@ -101,7 +106,7 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 	p := &Program{Client: queue.NewClient(client), Redis: client, Metrics: registry, Details: NewDetails(observer), Logger: logger}
 	var web *server.Server
 	changed := func(e operate.AuditEntry) {
-		logger.Info("changed by an operator", "audit", e)
+		logger.Info("recorded in the audit", "audit", e)
 		web.Audit(e)
 	}
 	p.limits.publish = func(ctx context.Context, set limits.Set) error {
@@ -148,6 +153,11 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 		p.Details.limitsFile(s.LimitsFile, file, others)
 		p.Go(file.Run)
 		p.Go(others.Run)
+	}
+	for _, job := range p.periodic {
+		if err := queue.SetPeriodic(ctx, client, job); err != nil {
+			return fmt.Errorf("periodic job %q: %w", job.ID, err)
+		}
 	}
 	logger.Info("worker runs", "queues", s.Queues, "kinds", p.Worker.Kinds(), "http", web.URL(), "admin", web.AdminAddr(), "redis", settings.RedactURL(s.RedisURL))
 	if err := runParts(ctx, p.Worker.Run, p.parts...); err != nil {

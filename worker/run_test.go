@@ -19,6 +19,8 @@ import (
 
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/worker"
 )
 
@@ -49,6 +51,8 @@ func TestMain(m *testing.M) {
 			fmt.Println("greeted")
 			return err
 		})
+		queue.Handle(p.Worker, "tick", func(context.Context, string) error { return nil })
+		p.Periodic(queue.Periodic{ID: "tick", Spec: "@every 24h", Job: queue.Job{Kind: "tick", Tenant: "acme", Payload: "x"}})
 		return nil
 	})
 }
@@ -87,8 +91,12 @@ func TestMainOfAProgram(t *testing.T) {
 	}
 	addr := listener.Addr().String()
 	listener.Close()
-	limits := filepath.Join(t.TempDir(), "limits.yaml")
-	if err := os.WriteFile(limits, []byte("queues: {greetings: {kinds: [greet], limits: [{name: tenant, per: [tenant], algorithm: token_bucket, rate: 10/s, burst: 1}]}}"), 0o600); err != nil {
+	file := filepath.Join(t.TempDir(), "limits.yaml")
+	if err := os.WriteFile(file, []byte("queues: {greetings: {kinds: [greet, tick], limits: [{name: tenant, per: [tenant], algorithm: token_bucket, rate: 10/s, burst: 1}]}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Without the program's own limits no queue would serve its periodic job.
+	if err := operate.Publish(t.Context(), store.Client(), limits.Set{Queues: map[string]limits.Queue{"others": {Kinds: []string{"other"}}}}); err != nil {
 		t.Fatal(err)
 	}
 	called, answer := make(chan struct{}), make(chan struct{})
@@ -102,7 +110,7 @@ func TestMainOfAProgram(t *testing.T) {
 	go receiver.Serve(listener)
 	defer receiver.Close()
 
-	environment := []string{"HEADGATE_REDIS_URL=" + store.URL(), "HEADGATE_HTTP_ADDR=" + addr, "HEADGATE_LIMITS_FILE=" + limits}
+	environment := []string{"HEADGATE_REDIS_URL=" + store.URL(), "HEADGATE_HTTP_ADDR=" + addr, "HEADGATE_LIMITS_FILE=" + file}
 	program, out := greeter(t, environment, "--shutdown-timeout", "20s")
 	client := queue.NewClient(store.Client())
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -115,6 +123,9 @@ func TestMainOfAProgram(t *testing.T) {
 	}
 	if _, err := client.Enqueue(t.Context(), greet.Job("acme", "http://"+listener.Addr().String())); err != nil {
 		t.Fatal(err)
+	}
+	if entries, err := queue.ListPeriodic(t.Context(), store.Client()); err != nil || len(entries) != 1 || entries[0].ID != "tick" {
+		t.Errorf("its periodic jobs are %+v, %v", entries, err)
 	}
 	want(t, out, "greets http://"+listener.Addr().String())
 	<-called

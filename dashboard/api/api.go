@@ -277,7 +277,7 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 
 // changed logs a change at once: in Redis, others' entries may follow until it is dropped.
 func (a *API) changed(e operate.AuditEntry) {
-	a.logger.Info("changed by an operator", "audit", e)
+	a.logger.Info("recorded in the audit", "audit", e)
 	if a.config.Audit != nil {
 		a.config.Audit(e)
 	}
