@@ -70,6 +70,31 @@ scenario('Redis is killed and comes back', { allow }, async (page, tab) => {
   }
 });
 
+// Pages that are opened meanwhile know nothing, and must not say that there is nothing.
+for (const [gone, back, text] of [['kill Redis', 'start Redis', 'Redis does not answer.'], ['kill the worker', 'start the worker', 'The server does not answer.']]) {
+  scenario(`pages opened after "${gone}" claim nothing, and fill when it is back`, { allow }, async (page) => {
+    const pages = [at.now(), at.queuePage(given.queue), at.tenant(given.queue, given.tenant), at.failures(given.queue), at.limits(given.queue), at.workers(), at.providers(), at.activity()];
+    const open = async (to) => {
+      await page.evaluate((to) => { location.hash = `#/${to}`; }, to);
+      await page.getByRole('heading', { level: 1 }).waitFor();
+    };
+    await at.visit(page, at.tenants(given.queue));
+    await ask(gone);
+    await banner(page, text).waitFor(patience);
+    for (const to of pages) {
+      await open(to);
+      assert.ok(await banner(page, text).isVisible(), `${to}: the banner`);
+      assert.doesNotMatch(await page.locator('main').innerText(), /no worker is running|no failures|no limits|no providers|no matching|no queue yet|jobs failed/i, to);
+    }
+    await ask(back);
+    await banner(page, text).waitFor({ state: 'detached', ...patience });
+    for (const to of pages) {
+      await open(to);
+      await page.waitForFunction(() => !document.querySelector('main .skeleton, main .state.bad'), undefined, patience);
+    }
+  });
+}
+
 scenario('a hidden tab sends no requests', async (page, tab) => {
   await page.clock.install();
   await at.visit(page, at.tenants(given.queue));
