@@ -69,7 +69,7 @@ func (job Job) check(queue string, now time.Time) (checked, error) {
 	if job.Cost > store.MaxCost {
 		wrong("cost", "%d is more than %d", job.Cost, int64(store.MaxCost))
 	}
-	costs, reason := store.EncodeCosts(job.Costs)
+	costs, reason := store.EncodeCosts(job.costs())
 	if reason != "" {
 		wrong("costs", "%s", reason)
 	}

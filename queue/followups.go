@@ -198,7 +198,7 @@ func encodeNext(job *Job, tenant string) (*nextJob, error) {
 	success, err2 := encodeNext(job.OnSuccess, tenant)
 	failure, err3 := encodeNext(job.OnFailure, tenant)
 	n := &nextJob{jobFields: jobFields(*job), OnSuccess: success, OnFailure: failure}
-	n.Tenant = tenant
+	n.Tenant, n.Costs = tenant, job.costs()
 	if utf8.Valid(payload) {
 		n.Payload.Text = string(payload)
 	} else {

@@ -305,7 +305,9 @@ func (g *gate) call(ctx context.Context, h *handler, job *Running) (v verdict) {
 	if answer != "" {
 		g.observer.Called(g.queue, Called{Kind: job.Kind, Attempt: job.Attempt, Took: took, Answer: answer})
 	}
-	defer func() { v.actual, v.answer, v.called, v.took = current.actualCosts(), answer, called, took }()
+	defer func() {
+		v.actual, v.unpaid, v.answer, v.called, v.took = current.actualCosts(), current.unpaid(), answer, called, took
+	}()
 	if cutOff {
 		return verdict{outcome: lifecycle.Parked, unsure: true, err: &retryError{err: fmt.Errorf("cut off: %w", err)}}
 	}
@@ -344,6 +346,8 @@ func (g *gate) finish(ctx context.Context, job *Running, v verdict) verdict {
 	if v.actual == "" && (v.outcome == lifecycle.Throttled || v.outcome == lifecycle.Postponed || v.outcome == lifecycle.Expired) {
 		// The provider did no work for the call, so its costs are given back.
 		question.actual = store.NoCosts(job.Costs)
+	} else if v.unpaid != "" && v.answer != "" {
+		question.actual = v.unpaid
 	}
 	if v.hold.length > 0 {
 		question.hold.reason = check.Printable(v.hold.reason, maxWords)

@@ -122,6 +122,7 @@ func Handle[T any](w *Worker, kind Kind[T], fn func(context.Context, T) error, o
 		if err != nil {
 			return &undecodable{fmt.Errorf("%w: %w", err, asynq.SkipRetry)}
 		}
+		atLeast(ctx, value)
 		return fn(ctx, value)
 	}, options)
 }

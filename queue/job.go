@@ -59,7 +59,8 @@ type Job struct {
 
 	// Costs is what the call takes from limits with a unit, by unit, such as "tokens":
 	// at most 8 units, 0 to 2^40 each. It may be an estimate: [SetActual] corrects it
-	// after the call. Limits with a unit that is not in Costs do not apply to the job.
+	// after the call. Limits with a unit that is not in Costs do not apply to the job. A
+	// [Coster] as the payload can only raise it.
 	Costs map[string]int64
 
 	// Attributes are names and values that limits can use in per, besides the tenant:

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/costs"
 	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -80,6 +81,7 @@ type call struct {
 	mu       sync.Mutex
 	over     bool // the handler has returned
 	actual   map[string]int64
+	known    map[string]int64 // costs of a [Coster], which the job may not have paid
 	result   []byte
 	pause    hold
 	progress *reporter // nil: nothing was reported
@@ -116,6 +118,50 @@ func SetActual(ctx context.Context, costs map[string]int64) error {
 	}
 	maps.Copy(c.actual, costs)
 	return nil
+}
+
+// Coster is a payload that knows what its call takes from limits with a unit. Of its costs and
+// [Job].Costs the larger counts, unit by unit: when a [Client] enqueues it, and again when the
+// handler has made the call, for jobs of other producers. [SetActual] replaces both.
+type Coster interface {
+	Costs() map[string]int64
+}
+
+// costs returns the job's costs, or those that its payload knows where these are larger.
+func (job Job) costs() map[string]int64 {
+	known, ok := job.Payload.(Coster)
+	if !ok {
+		return job.Costs
+	}
+	return costs.Larger(job.Costs, known.Costs())
+}
+
+// atLeast notes what the payload of a call knows of its costs.
+func atLeast(ctx context.Context, payload any) {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		if known, ok := payload.(Coster); ok {
+			c.known = known.Costs()
+		}
+	}
+}
+
+// unpaid returns the costs that the payload knows and the job did not pay; "" if there are none.
+// The handler's own word counts more.
+func (c *call) unpaid() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	unpaid := map[string]int64{}
+	for unit, n := range c.known {
+		if _, said := c.actual[unit]; !said && n > c.job.Costs[unit] {
+			unpaid[unit] = n
+		}
+	}
+	if len(unpaid) == 0 {
+		return ""
+	}
+	maps.Copy(unpaid, c.actual)
+	text, _ := store.EncodeCosts(unpaid) // what is wrong is not charged
+	return text
 }
 
 // PauseTenant pauses the other jobs of the tenant after the current call, whatever its

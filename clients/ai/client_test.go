@@ -280,7 +280,7 @@ func TestSandbox(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			estimate := Estimate(Request(`{"model":"m-1","max_tokens":100,"messages":[{"role":"user","content":"How are you?"}]}`))["tokens"]
+			estimate := Request(`{"model":"m-1","max_tokens":100,"messages":[{"role":"user","content":"How are you?"}]}`).Costs()["tokens"]
 			if actual := result.Actual()["tokens"]; actual != result.Usage.Prompt+10 || actual >= estimate {
 				t.Errorf("it took %d, estimated %d: %+v", actual, estimate, result)
 			}

@@ -4,7 +4,7 @@
 // [Result] or an outcome of package clients. It calls OpenAI, servers compatible with its API
 // (Azure, vLLM, Ollama, gateways), and Anthropic, through their Go SDKs.
 //
-// Providers limit both requests and tokens. [Estimate] returns the tokens that a request will
+// Providers limit both requests and tokens. [Request.Costs] returns the tokens that a request will
 // use, for the costs of its job, and [Result.Actual] those that it used, to correct the costs.
 //
 // Guarantees:

@@ -12,13 +12,13 @@ const (
 	bytesPerToken = 3
 
 	perMessage = 4    // separators between messages
-	perMedia   = 1600 // an image at its largest; see Estimate
+	perMedia   = 1600 // an image at its largest; see [Request.Costs]
 
 	// unbounded is the estimate for a completion without max_tokens.
 	unbounded = 1024
 )
 
-// Estimate returns the estimated costs of a request, for its job: {"tokens": prompt +
+// Costs returns the estimated costs of the request, for its job: {"tokens": prompt +
 // completion}. It is 0 tokens for a request that [Request.Validate] refuses.
 //
 // The prompt is estimated as one token for every 3 bytes of text in messages, system and tools,
@@ -28,7 +28,7 @@ const (
 // jobs yourself.
 //
 // [Result.Actual] corrects the estimate after the call.
-func Estimate(r Request) map[string]int64 {
+func (r Request) Costs() map[string]int64 {
 	f, err := r.parse()
 	if err != nil {
 		return map[string]int64{"tokens": 0}

@@ -28,7 +28,7 @@ func ExampleClient_Send() {
 	defer client.Close()
 
 	request := ai.Request(`{"model": "gpt-4o-mini", "max_tokens": 50, "messages": [{"role": "user", "content": "Hello!"}]}`)
-	fmt.Println("estimate:", ai.Estimate(request))
+	fmt.Println("estimate:", request.Costs())
 
 	result, err := client.Send(context.Background(), clients.Call{Job: "1", Tenant: "acme", Attempt: 1}, request)
 	fmt.Println("actual:", result.Actual(), err)

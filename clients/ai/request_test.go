@@ -51,7 +51,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestEstimate(t *testing.T) {
+func TestCosts(t *testing.T) {
 	image := `{"type":"image_url","image_url":{"url":"data:image/png;base64,` + strings.Repeat("A", 1<<20) + `"}}`
 	for name, tt := range map[string]struct {
 		body     string
@@ -70,7 +70,7 @@ func TestEstimate(t *testing.T) {
 		"refused":           {`{"model":"m"}`, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Estimate(Request(tt.body))
+			got := Request(tt.body).Costs()
 			if n := got["tokens"]; len(got) != 1 || n < tt.from || n > tt.to {
 				t.Errorf("%v; want %d to %d", got, tt.from, tt.to)
 			}
@@ -84,7 +84,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add([]byte("{\"\xff\":[[[[1]]]]}"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		r := Request(body)
-		tokens := Estimate(r)["tokens"]
+		tokens := r.Costs()["tokens"]
 		if err := r.Validate(); err != nil && tokens != 0 || tokens < 0 || tokens > 1<<40 {
 			t.Fatalf("%d tokens, %v", tokens, err)
 		}

@@ -208,7 +208,7 @@ func sesInput(call clients.Call, m Message) (*sesv2.SendEmailInput, error) {
 }
 
 // SESQuota has the sending limits of an account in its region. All numbers count recipients, as
-// [Estimate] does: a mail to five counts five times.
+// [Message.Costs] does: a mail to five counts five times.
 type SESQuota struct {
 	PerSecond float64
 	PerDay    int64 // in any 24 hours; 0: no limit
@@ -249,9 +249,9 @@ func (s *SES) Quota(ctx context.Context) (SESQuota, error) {
 	}, nil
 }
 
-// Estimate returns the costs of a message in "recipients", which SES and most other providers
+// Costs returns the costs of the message in "recipients", which SES and most other providers
 // count. It also counts the recipients of an invalid message.
-func Estimate(m Message) map[string]int64 {
+func (m Message) Costs() map[string]int64 {
 	seen := map[string]bool{}
 	for field, list := range m.lists() {
 		for _, text := range list {

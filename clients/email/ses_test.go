@@ -142,7 +142,7 @@ func TestSESSends(t *testing.T) {
 	if got := calls[0]; got.Tenant != call.Tenant || got.Job != call.Job || got.Attempt != "2" || got.Key != call.IdempotencyKey || !got.Accepted {
 		t.Errorf("%+v", got)
 	}
-	if got := Estimate(m)["recipients"]; got != 4 {
+	if got := m.Costs()["recipients"]; got != 4 {
 		t.Errorf("%d recipients are estimated", got)
 	}
 }
@@ -364,6 +364,6 @@ func ExampleNewSES() {
 	m := Message{From: "shop@example.com", To: Addresses{"you@example.net"}, CC: Addresses{"me@example.net"}, Subject: "hi", Text: "hello"}
 	err = sender.Send(context.Background(), clients.Call{Job: "1", Tenant: "acme", Attempt: 1}, m)
 	quota, _ := sender.Quota(context.Background())
-	fmt.Println(err, Estimate(m), quota.LastDay, "of", quota.PerDay)
+	fmt.Println(err, m.Costs(), quota.LastDay, "of", quota.PerDay)
 	// Output: <nil> map[recipients:2] 2 of 200
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/clients"
-	"github.com/headgate/headgate/clients/ai"
 	"github.com/headgate/headgate/clients/email"
 	"github.com/headgate/headgate/clients/sandbox"
 	"github.com/headgate/headgate/internal/test/law"
@@ -134,7 +133,7 @@ func TestProvidersAllowTheLimits(t *testing.T) {
 				}
 				after := providers.models.AIStats()["estimates"]
 				took := after.Prompt - before.Prompt + 60 // of the answer it takes all that is asked for
-				if estimate := ai.Estimate(request)["tokens"]; estimate < took {
+				if estimate := request.Costs()["tokens"]; estimate < took {
 					t.Errorf("%d sentences: an estimate of %d tokens, and the provider takes %d", tenant.sentences+more, estimate, took)
 				}
 			}

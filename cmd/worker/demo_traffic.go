@@ -45,9 +45,8 @@ func (p *demoProviders) job(t demoTenant, n int) queue.Job {
 			Subject: "Demo " + strconv.Itoa(n), Text: "Sent by worker dev.",
 		}
 	case "ai":
-		request := prompt(t.sentences + n%(t.more+1))
-		// What it is going to use is a guess, and corrected by the answer.
-		job.Payload, job.Costs = request, ai.Estimate(request)
+		// It knows what it is going to use; the answer corrects that.
+		job.Payload = prompt(t.sentences + n%(t.more+1))
 	case "payment":
 		job.Payload = payment.Payload{
 			Action: payment.CreateAndConfirm, Amount: new(int64(100 + n%900)), Currency: "usd", PaymentMethod: "pm_card_visa",

@@ -48,7 +48,7 @@ type Config struct {
 
 	// CheckPayload returns the errors for which the handler of a kind would fail a payload
 	// permanently. PayloadCosts returns the estimated costs of a payload for limits with a unit;
-	// it is used for jobs that name none. nil: payloads are left to the workers.
+	// jobs that name less take as much. nil: payloads are left to the workers.
 	CheckPayload func(kind string, payload json.RawMessage) []error
 	PayloadCosts func(kind string, payload json.RawMessage) map[string]int64
 

@@ -31,7 +31,7 @@ var Fields = []Field{
 	{"deadline", "Time after which the job expires if its call has not started", ""},
 	{"max_attempts", "Max number of failed calls before the job is archived", "10"},
 	{"cost", "Permits that the call takes from each limit without a unit", "1"},
-	{"costs", "Permits that the call takes from limits with a unit, such as tokens", "estimated for ai and email"},
+	{"costs", "Permits that the call takes from limits with a unit, such as tokens", "at least the estimate for ai and email"},
 	{"retention", "How long the completed job is kept, such as 24h", "24h with a key or follow-ups"},
 	{"attributes", "Names and values that limits can use in per, besides tenant and the derived ones", ""},
 	{"headers", "Names and values that the handler gets with the payload: at most 16, 1 KiB in all", ""},

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/costs"
 	"github.com/headgate/headgate/internal/strictjson"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/validation"
@@ -25,8 +26,8 @@ type Payloads struct {
 	// checked.
 	Check func(kind string, payload json.RawMessage) []error
 
-	// Costs is what a job takes of limits with a unit when its line does not say;
-	// nil: nothing.
+	// Costs is what a job takes of limits with a unit. A line can say more, and not less. nil:
+	// what the line says.
 	Costs func(kind string, payload json.RawMessage) map[string]int64
 }
 
@@ -234,8 +235,8 @@ func (l Line) jobAt(depth int, payloads Payloads) (queue.Job, error) {
 				wrong("payload", "%v", err)
 			}
 		}
-		if payloads.Costs != nil && job.Costs == nil && len(problems) == 0 {
-			job.Costs = payloads.Costs(job.Kind, l.Payload)
+		if payloads.Costs != nil && len(problems) == 0 {
+			job.Costs = costs.Larger(job.Costs, payloads.Costs(job.Kind, l.Payload))
 		}
 	}
 	job.OnSuccess = followUp("on_success", l.OnSuccess, depth, payloads, &errs)

@@ -182,13 +182,14 @@ func TestCostsAndKeys(t *testing.T) {
 	}
 }
 
-// What a job takes of metered limits is estimated where its producer does not say.
+// What a job takes of metered limits is estimated, and its producer can say more and not less.
 func TestEstimatedCosts(t *testing.T) {
 	for text, want := range map[string]map[string]int64{
-		`{"kind":"email","tenant":"a","payload":{"from":"a@b.c","to":["x@y.z"],"cc":["x2@y.z","x@y.z"],"subject":"s","text":"t"}}`:                 {"recipients": 2},
-		`{"kind":"email","tenant":"a","costs":{"recipients":7},"payload":{"from":"a@b.c","to":["x@y.z"],"subject":"s","text":"t"}}`:                {"recipients": 7},
-		`{"kind":"ai","tenant":"a","payload":{"model":"m","messages":[{"role":"user","content":"hello!"}],"max_tokens":100}}`:                      {"tokens": 111},
-		`{"kind":"payment","tenant":"a","payload":{"action":"create_and_confirm","amount":1999,"currency":"usd","payment_method":"pm_card_visa"}}`: nil,
+		`{"kind":"email","tenant":"a","payload":{"from":"a@b.c","to":["x@y.z"],"cc":["x2@y.z","x@y.z"],"subject":"s","text":"t"}}`:                    {"recipients": 2},
+		`{"kind":"email","tenant":"a","costs":{"recipients":7},"payload":{"from":"a@b.c","to":["x@y.z"],"subject":"s","text":"t"}}`:                   {"recipients": 7},
+		`{"kind":"email","tenant":"a","costs":{"recipients":0,"cents":3},"payload":{"from":"a@b.c","to":["x@y.z","u@y.z"],"subject":"s","text":"t"}}`: {"recipients": 2, "cents": 3},
+		`{"kind":"ai","tenant":"a","payload":{"model":"m","messages":[{"role":"user","content":"hello!"}],"max_tokens":100}}`:                         {"tokens": 111},
+		`{"kind":"payment","tenant":"a","payload":{"action":"create_and_confirm","amount":1999,"currency":"usd","payment_method":"pm_card_visa"}}`:    nil,
 	} {
 		l, err := Parse([]byte(text))
 		if err != nil {

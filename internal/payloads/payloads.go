@@ -125,11 +125,11 @@ func SenderDomain(kind string, payload json.RawMessage) string {
 func Costs(kind string, payload json.RawMessage) map[string]int64 {
 	switch kind {
 	case "ai":
-		return ai.Estimate(ai.Request(payload))
+		return ai.Request(payload).Costs()
 	case "email":
 		var m email.Message
 		if json.Unmarshal(payload, &m) == nil {
-			return email.Estimate(m)
+			return m.Costs()
 		}
 	}
 	return nil

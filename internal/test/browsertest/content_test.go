@@ -57,7 +57,7 @@ func TestContent(t *testing.T) {
 	s.enqueue(times(2, s.call("initech", "/503/orders"))...) // its endpoint is held back
 	s.enqueue(s.call("stark", "/422/orders"))                // fails for good
 	prompt := ai.Request(`{"model":"m","max_tokens":20,"messages":[{"role":"user","content":"Hi"}]}`)
-	s.enqueue(queue.Job{Kind: "ai", Tenant: "acme", Payload: prompt, Costs: ai.Estimate(prompt)})
+	s.enqueue(queue.Job{Kind: "ai", Tenant: "acme", Payload: prompt, Costs: prompt.Costs()})
 	until(t, 20*time.Second, "all calls were made", func() bool {
 		answers := map[lifecycle.Answer]int64{}
 		for _, name := range []string{"webhook", "ai"} {
