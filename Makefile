@@ -15,7 +15,7 @@ PKGS ?= ./...
 
 # Modules besides the main one, so that their dependencies stay out of its go.sum. They run
 # with -count 1, because they read files that Go's test cache does not track.
-MODULES := internal/test/composetest internal/test/openapitest internal/test/stripetest bench/limiters bench/queue
+MODULES := internal/test/audit internal/test/composetest internal/test/openapitest internal/test/stripetest bench/limiters bench/queue
 # A program under the race detector waits a second at exit for late reports. That adds up
 # over all packages.
 export GORACE ?= atexit_sleep_ms=50
@@ -79,6 +79,10 @@ lint: ## Run gofmt, go vet, go fix, staticcheck and the import rules
 .PHONY: deps
 deps: ## Install missing programs that the tests need
 	scripts/install-test-deps.sh
+
+.PHONY: audit
+audit: ## Look for known vulnerabilities, and list dependencies and their licences
+	cd internal/test/audit && $(GO) run . ../../..
 
 .PHONY: images
 images: ## Take the pictures in docs/img again
