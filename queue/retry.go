@@ -72,8 +72,8 @@ func certain(err error) bool {
 	if _, unsent := errors.AsType[*unsentError](err); unsent {
 		return true
 	}
-	if _, answered := errors.AsType[redis.Error](err); answered {
-		return true
+	if answer, answered := errors.AsType[redis.Error](err); answered {
+		return !denied(answer)
 	}
 	if failed, ok := errors.AsType[*net.OpError](err); ok && failed.Op == "dial" {
 		return true
@@ -82,6 +82,12 @@ func certain(err error) bool {
 	// deadlines for sending and reading return network errors.
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+}
+
+// denied reports whether the ACL of Redis stopped a script, which may have written before.
+func denied(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "user executing the script") || strings.HasPrefix(text, "NOPERM") && strings.Contains(text, "script")
 }
 
 // passing reports whether an error is temporary, as in a failover: Redis did not answer, or
