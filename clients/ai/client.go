@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -20,7 +21,7 @@ type Config struct {
 	// (vLLM, Ollama, gateways) use "openai" with a BaseURL.
 	Provider string
 
-	// BaseURL is an http or https URL without user, query and fragment. "" means the provider's
+	// BaseURL is an https URL, or an http URL of this machine, without user, query and fragment. "" means the provider's
 	// default; Azure has none. The URLs of OpenAI and of most compatible servers end in /v1;
 	// those of Anthropic and Azure (https://NAME.openai.azure.com) end with the host.
 	BaseURL string
@@ -87,11 +88,19 @@ func New(config Config) (*Client, error) {
 		return nil, errors.New("BaseURL: it is not a URL")
 	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "":
 		return nil, errors.New("BaseURL: it must be http:// or https:// and a host")
+	case u.Scheme == "http" && !loopback(u.Hostname()):
+		return nil, errors.New("BaseURL: http:// is for this machine only, because the key and the prompts would cross the network in the clear: use https://")
 	case u.User != nil, u.RawQuery != "", u.Fragment != "":
 		return nil, errors.New("BaseURL: it must not have a user, query or fragment: set the key in APIKey")
 	}
 	c.host = u.Host
 	return c, nil
+}
+
+// loopback reports whether a host is this machine, whatever DNS says.
+func loopback(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
 // Close closes idle connections. Calls in flight continue, and the Client stays usable.

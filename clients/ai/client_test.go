@@ -37,6 +37,8 @@ func TestConfig(t *testing.T) {
 		"key as query":    {Config{Provider: "openai", APIKey: "k", BaseURL: "https://x?key=" + canary}, "BaseURL: it must not have a user"},
 		"broken":          {Config{Provider: "openai", APIKey: "k", BaseURL: "http://" + canary + "\x7f"}, "BaseURL: it is not a URL"},
 		"relative":        {Config{Provider: "openai", APIKey: "k", BaseURL: "/v1"}, "BaseURL: it must be http"},
+		"in the clear":    {Config{Provider: "openai", APIKey: "k", BaseURL: "http://models.internal/v1"}, "BaseURL: http:// is for this machine only"},
+		"a false name":    {Config{Provider: "openai", APIKey: "k", BaseURL: "http://localhost.example.com/v1"}, "BaseURL: http:// is for this machine only"},
 		"file":            {Config{Provider: "openai", APIKey: "k", BaseURL: "file:///x"}, "BaseURL: it must be http"},
 	}
 	for name, tt := range tests {

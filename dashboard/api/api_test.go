@@ -249,6 +249,8 @@ func TestReadOnly(t *testing.T) {
 	r.want(403, "read_only", "POST", at+"/actions", `{"verb":"cancel","reason":"x"}`)
 	r.want(403, "read_only", "POST", at+"/pause", `{"reason":"x"}`)
 	r.want(403, "read_only", "DELETE", at+"/jobs/x", `{"reason":"x"}`)
+	r.want(403, "read_only", "POST", "/lab/token_bucket/take", `{"n":1}`)
+	r.want(403, "read_only", "POST", "/lab/token_bucket/reset", `{}`)
 	r.want(200, `"jobs":1`, "POST", at+"/actions", `{"verb":"cancel","dry_run":true}`)
 	r.want(200, `"read_only":true`, "GET", "/session", "")
 }

@@ -61,8 +61,8 @@ func (a *API) table() []route {
 		{method: get, path: "/limits/reload", scopes: read, whole: true, handle: a.reload},
 
 		{method: get, path: "/lab", scopes: read, handle: a.labList},
-		{method: post, path: "/lab/{id}/take", scopes: read, handle: a.labTake},
-		{method: post, path: "/lab/{id}/reset", scopes: read, handle: a.labReset},
+		{method: post, path: "/lab/{id}/take", scopes: read, changes: true, handle: a.labTake},
+		{method: post, path: "/lab/{id}/reset", scopes: read, changes: true, handle: a.labReset},
 		{method: get, path: "/lab/unshaped", scopes: read, handle: a.labUnshaped},
 		{method: post, path: "/lab/unshaped", scopes: admin, changes: true, handle: a.labSetUnshaped},
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,10 +15,13 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/cli"
 	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/redis/go-redis/v9"
 	"go.yaml.in/yaml/v4"
 )
 
 var services = []string{"api", "grafana", "prometheus", "redis", "worker"}
+
+const password = "0123456789abcdef"
 
 func load(t *testing.T) *types.Project {
 	t.Helper()
@@ -26,7 +30,7 @@ func load(t *testing.T) *types.Project {
 		t.Fatal(err)
 	}
 	options, err := cli.NewProjectOptions([]string{filepath.Join(root, "docker-compose.yml")},
-		cli.WithWorkingDirectory(root), cli.WithoutEnvironmentResolution)
+		cli.WithWorkingDirectory(root), cli.WithEnv([]string{"HEADGATE_REDIS_PASSWORD=" + password}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,6 +136,80 @@ var rules = map[string]func(types.ServiceConfig) string{
 	},
 }
 
+// TestWhoReachesRedis: nothing that shows metrics reaches Redis, and nothing but workers the outside.
+func TestWhoReachesRedis(t *testing.T) {
+	in := map[string][]string{}
+	for name, service := range load(t).Services {
+		if len(service.Networks) == 0 || service.Networks["default"] != nil {
+			t.Errorf("%s is in the network that all are in", name)
+		}
+		for network := range service.Networks {
+			in[network] = append(in[network], name)
+		}
+		if service.MemLimit == 0 {
+			t.Errorf("%s may take all memory", name)
+		}
+		if limit := setting(service, "GOMEMLIMIT"); service.Build != nil {
+			mib, err := strconv.ParseInt(strings.TrimSuffix(limit, "MiB"), 10, 64)
+			if err != nil || mib<<20 >= int64(service.MemLimit) || mib<<20 < int64(service.MemLimit)*8/10 {
+				t.Errorf("%s: GOMEMLIMIT is %q of %d bytes", name, limit, service.MemLimit)
+			}
+		}
+	}
+	for network, want := range map[string][]string{"redis": {"api", "redis", "worker"}, "outside": {"worker"}} {
+		if slices.Sort(in[network]); !slices.Equal(in[network], want) {
+			t.Errorf("network %s: %q", network, in[network])
+		}
+	}
+}
+
+// TestRedisWantsThePassword runs the command of the service: only who knows the password gets in.
+func TestRedisWantsThePassword(t *testing.T) {
+	service := service(t, "redis")
+	if auth := setting(service, "REDISCLI_AUTH"); auth != password {
+		t.Fatalf("its password is %q", auth)
+	}
+	folder := t.TempDir()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := free.Addr().String()
+	_, port, _ := net.SplitHostPort(addr)
+	free.Close()
+	script := strings.NewReplacer("$$", "$", "/etc/redis.acl", filepath.Join(load(t).WorkingDir, "docs/redis.acl"), "/tmp/users.acl", filepath.Join(folder, "users.acl")).
+		Replace(service.Command[2]) + " --bind 127.0.0.1 --port " + port + " --dir " + folder
+	cmd := exec.CommandContext(t.Context(), service.Command[0], service.Command[1], script)
+	cmd.Env = append(os.Environ(), "REDISCLI_AUTH="+password)
+	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	ping := func(url string) error {
+		options, err := redis.ParseURL("redis://" + url + "@" + addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := redis.NewClient(options)
+		defer client.Close()
+		return client.Ping(t.Context()).Err()
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) { // it tells nobody
+		if err = ping("worker:" + password); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	for _, who := range []string{"", ":" + password, "worker:x", "worker:", "producer:", "reader:" + password} {
+		if err := ping(who); err == nil {
+			t.Errorf("%q gets in", who)
+		}
+	}
+}
+
 // programs are what our image has.
 var programs = []string{"worker", "enqueue"}
 
@@ -222,9 +300,13 @@ func TestOneImage(t *testing.T) {
 
 func TestRedisKeepsJobs(t *testing.T) {
 	redis := service(t, "redis")
+	if !regexp.MustCompile(`@sha256:[0-9a-f]{64}$`).MatchString(redis.Image) {
+		t.Errorf("its image is %s, which others can replace", redis.Image)
+	}
 	settings := map[string]string{}
-	for i := 1; i+1 < len(redis.Command); i += 2 {
-		settings[redis.Command[i]] = redis.Command[i+1]
+	words := strings.Fields(redis.Command[len(redis.Command)-1])
+	for i, word := range words[:len(words)-1] {
+		settings[word] = words[i+1]
 	}
 	for name, want := range map[string]string{"--appendonly": "yes", "--maxmemory-policy": "noeviction"} {
 		if got := settings[name]; got != want {
@@ -253,7 +335,7 @@ func TestWorker(t *testing.T) {
 		t.Errorf("redis need only be %q; want %q", got, types.ServiceConditionHealthy)
 	}
 	for name, want := range map[string]string{
-		"HEADGATE_REDIS_URL": "redis://redis:6379",
+		"HEADGATE_REDIS_URL": "redis://worker:" + password + "@redis:6379",
 		"HEADGATE_SMTP_ADDR": "smtp.example.com:587",
 	} {
 		if got := setting(worker, name); got != want {

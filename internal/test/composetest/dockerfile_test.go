@@ -62,6 +62,7 @@ func wrongWith(t *testing.T, dockerfile, goVersion string) (faults []string) {
 	check(slices.Contains(platform, "TARGETOS") && slices.Contains(platform, "TARGETARCH"), "it does not ask for what it builds")
 	runs := strings.Join(said(build, "RUN"), "\n")
 	check(strings.Contains(runs, "CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build "), "it does not build for what is asked for, or links to what the image lacks")
+	check(strings.Contains(runs, `-ldflags="-s -w `) && strings.Contains(runs, "version.stamped=$VERSION"), "the programs are not stripped, or do not know their version")
 	for _, program := range programs {
 		check(strings.Contains(runs+"\n", " ./cmd/"+program), "it does not build "+program)
 	}
@@ -100,6 +101,8 @@ func TestDockerfile(t *testing.T) {
 		"one platform":          {" GOARCH=$TARGETARCH", ""},
 		"an argument forgotten": {"ARG TARGETOS TARGETARCH", "ARG TARGETOS"},
 		"cgo":                   {"CGO_ENABLED=0 ", ""},
+		"debugging":             {"-s -w ", ""},
+		"no version":            {"=$VERSION", "="},
 		"half of it":            {" ./cmd/enqueue", ""},
 		"a whole system":        {"gcr.io/distroless/static-debian12:nonroot", "debian:12"},
 		"root's image":          {":nonroot", ":latest"},

@@ -48,11 +48,13 @@ function Card({ of: a }: { of: Algorithm }) {
 			<p>{a.describe}</p>
 			<LetThrough of={takes} />
 			<div class="said" role="status">{error != null ? <Problem error={error} /> : last ? <Said of={takes} last={last} places={a.mode === 'shaping' ? a.capacity : undefined} /> : 'Nothing sent yet.'}</div>
-			<div class="actions">
-				<button type="button" class="primary" disabled={busy} onClick={take(1)}>Send request</button>
-				<button type="button" disabled={busy} onClick={take(10)}>Burst 10</button>
-				<button type="button" disabled={busy} onClick={reset}>Reset</button>
-			</div>
+			{!session.value?.read_only && (
+				<div class="actions">
+					<button type="button" class="primary" disabled={busy} onClick={take(1)}>Send request</button>
+					<button type="button" disabled={busy} onClick={take(10)}>Burst 10</button>
+					<button type="button" disabled={busy} onClick={reset}>Reset</button>
+				</div>
+			)}
 			<pre class="headers" tabIndex={0} aria-label={`Headers of the last answer, ${a.title}`}>{Object.entries(last?.headers ?? {}).map(([name, value]) => `${name}: ${value}`).join('\n') || 'No headers yet.'}</pre>
 		</section>
 	);
