@@ -95,7 +95,9 @@ type API struct {
 	parameters map[string][]string // by method and path, see [parameters]
 	handler    http.Handler
 	client     *queue.Client
-	batches    chan struct{} // a slot for each batch in progress
+	batches    *slots
+	chunkTime  time.Duration // for each chunk of a batch to arrive
+	streams    *slots
 	refused    *refusals
 	lab        *lab
 	hide       *redact.Fields
@@ -114,7 +116,7 @@ func New(config Config) (*API, error) {
 	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	a := &API{
 		config: config, logger: config.Logger, mux: http.NewServeMux(), open: map[string]bool{}, client: queue.NewClient(config.Redis).RequireLimits(),
-		batches: make(chan struct{}, maxBatches), refused: newRefusals(config.Redis, config.Logger), hide: redact.New(config.Redact),
+		batches: newSlots("batches", maxBatches), chunkTime: chunkTime, streams: newSlots("streams", maxStreams), refused: newRefusals(config.Redis, config.Logger), hide: redact.New(config.Redact),
 	}
 	if a.inspector = config.Inspector; a.inspector == nil {
 		a.inspector = inspect.New(config.Redis)

@@ -24,7 +24,16 @@ const (
 	chunkLines = 200 // enqueued while the next chunk is read
 	chunkBytes = 4 << 20
 	chunkTime  = 30 * time.Second // for each chunk to arrive
+
+	maxBatchTime = 10 * time.Minute
 )
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
 
 // batchAnswer is the result of a batch.
 type batchAnswer struct {
@@ -78,14 +87,15 @@ func (a *API) enqueueBatch(r *request) error {
 	if r.ContentLength > most {
 		return tooLarge(most)
 	}
-	select {
-	case a.batches <- struct{}{}:
-		defer func() { <-a.batches }()
-	default:
-		p := newProblem(http.StatusTooManyRequests, codeBusy, "%d batches are in progress, which is the max: retry later.", maxBatches)
-		p.retryAfter = fullRetry
-		return p
+	release, err := a.batches.take(r.caller)
+	if err != nil {
+		return err
 	}
+	defer release()
+	end := time.Now().Add(maxBatchTime)
+	// The server ends the request's own context when its body stops coming, but what came counts.
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(r.Context()), end)
+	defer cancel()
 	control := http.NewResponseController(r.w)
 	body := http.MaxBytesReader(r.w, r.Body, most)
 	var from entries
@@ -99,7 +109,9 @@ func (a *API) enqueueBatch(r *request) error {
 		return err
 	}
 	b := &batch{api: a, r: r, from: from, key: key}
-	err = b.all(r.Context(), func() { _ = control.SetReadDeadline(time.Now().Add(chunkTime)) }) // a writer without deadlines waits for the client
+	err = b.all(ctx, func() { // a writer without deadlines waits for the client
+		_ = control.SetReadDeadline(earlier(time.Now().Add(a.chunkTime), end))
+	})
 	if err != nil {
 		return err
 	}

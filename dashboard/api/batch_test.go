@@ -168,7 +168,9 @@ func TestBatchWithoutRedis(t *testing.T) {
 func TestMostBatches(t *testing.T) {
 	r := newRig(t, redistest.Shared(t), nil)
 	for range maxBatches {
-		r.api.batches <- struct{}{}
+		if _, err := r.api.batches.take(caller{key: Key{ID: localActor}}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if got := r.want(429, "busy", "POST", "/jobs/batch", r.job("acme", ""), "Content-Type", ndjson); got.header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")

@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -169,14 +170,8 @@ func readBody(r *request, most int64) ([]byte, error) {
 	if r.ContentLength > most {
 		return nil, tooLarge(most)
 	}
-	var text []byte
-	var err error
-	if n := r.ContentLength; n > 0 {
-		text = make([]byte, n)
-		_, err = io.ReadFull(r.Body, text)
-	} else {
-		text, err = io.ReadAll(http.MaxBytesReader(r.w, r.Body, most))
-	}
+	// Memory is taken as the body comes: its length is only what the client says.
+	text, err := io.ReadAll(http.MaxBytesReader(r.w, r.Body, most))
 	return text, bodyError(err)
 }
 
@@ -191,6 +186,9 @@ func bodyError(err error) error {
 	}
 	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLarge(large.Limit)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return newProblem(http.StatusRequestTimeout, codeTooSlow, "The body did not come in time: a body must arrive within %v, of a batch each %d jobs, and a batch within %v.", chunkTime, chunkLines, maxBatchTime)
 	}
 	return newProblem(http.StatusBadRequest, codeInvalid, "The body is incomplete.")
 }

@@ -14,6 +14,8 @@ const (
 	pingEvery  = 15 * time.Second
 	comeAgain  = 2 * time.Second  // before a client reconnects
 	maxWriting = 10 * time.Second // to write a message
+
+	maxStreamTime = time.Hour
 )
 
 // eventJSON is what happened to a job, with the names of the job's own fields.
@@ -49,13 +51,20 @@ func (a *API) events(r *request) error {
 		return otherTenant(tenant)
 	}
 	control := http.NewResponseController(r.w)
+	release, err := a.streams.take(r.caller)
+	if err != nil {
+		return err
+	}
+	defer release()
 	stream := a.watch.add()
 	if stream == nil {
-		p := newProblem(http.StatusTooManyRequests, codeBusy, "Too many streams, or the server is shutting down: at most %d streams can be open.", maxStreams)
+		p := newProblem(http.StatusTooManyRequests, codeBusy, "The server is shutting down.")
 		p.retryAfter = 5 * time.Second
 		return p
 	}
 	defer a.watch.remove(stream)
+	end := time.NewTimer(maxStreamTime)
+	defer end.Stop()
 	h := r.w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // keeps nginx from buffering
@@ -78,6 +87,8 @@ func (a *API) events(r *request) error {
 		select {
 		case <-r.Context().Done():
 			return nil
+		case <-end.C:
+			return nil // the client comes again by itself
 		case <-ping.C:
 			text = []byte(": ping\n\n")
 		case news, ok := <-stream.news:

@@ -208,7 +208,7 @@ func TestCodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		codeInvalid, codeNoQueue, codeNoKey, codeForbidden, codeReadOnly, codeNotFound, codeMethod, codeConflict, codeWrongState, codeTooLarge, codeMediaType,
+		codeInvalid, codeNoQueue, codeNoKey, codeForbidden, codeReadOnly, codeNotFound, codeMethod, codeConflict, codeWrongState, codeTooSlow, codeTooLarge, codeMediaType,
 		codeBacklogFull, codeBusy, codeRateLimited, codeInternal, codeUnavailable, codeUnknown,
 	}
 	if got := d.Components.Schemas.Problem.Properties.Code.Enum; !slices.Equal(got, want) {

@@ -53,6 +53,7 @@ const (
 	codeMethod      = "method_not_allowed"
 	codeConflict    = "conflict"     // 409: another job has this key
 	codeWrongState  = "wrong_state"  // 409: the state of the job does not permit the verb
+	codeTooSlow     = "too_slow"     // 408: the body did not come in time
 	codeTooLarge    = "too_large"    // 413
 	codeMediaType   = "media_type"   // 415
 	codeBacklogFull = "backlog_full" // 429

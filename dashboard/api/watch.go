@@ -69,7 +69,7 @@ func newWatch(a *API) *watch {
 func (w *watch) add() *stream {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.ended || len(w.streams) >= maxStreams {
+	if w.ended {
 		return nil
 	}
 	s := &stream{news: make(chan seen, maxBehind)}
