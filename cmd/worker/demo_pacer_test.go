@@ -1,7 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,6 +25,24 @@ func TestPacer(t *testing.T) {
 	time.Sleep(200 * time.Millisecond) // of its own time
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
+	}
+	for stopped := runtime.GOOS != "linux"; !stopped; time.Sleep(time.Millisecond) { // the system stops each thread when it gets to it
+		stopped = true
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
+		if err != nil || len(threads) == 0 {
+			t.Fatal("no threads: ", err)
+		}
+		for _, thread := range threads {
+			text, err := os.ReadFile(thread)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, state, _ := strings.Cut(string(text), ") ")
+			stopped = stopped && strings.HasPrefix(state, "T")
+		}
+		if time.Since(began) > 20*time.Second {
+			t.Fatal("it is not stopped")
+		}
 	}
 	const still = 300 * time.Millisecond
 	time.Sleep(still)

@@ -21,6 +21,7 @@ const outcomes: Record<string, { text: string; tone: Tone; icon?: IconName }> = 
 /** The failures of one queue, or with several queues the failures of each. */
 export function FailuresPage({ queues }: { queues: string[] }) {
 	const { query } = route.value;
+	const [typed, setTyped] = useState<string | null>(null); // of a tenant's name that is not complete; updates of the page leave it
 	return (
 		<div class="stack">
 			<form class="card filters" role="search" onSubmit={(e) => e.preventDefault()}>
@@ -28,8 +29,12 @@ export function FailuresPage({ queues }: { queues: string[] }) {
 					<input type="search" placeholder="Filter by reason" value={query.get('reason') ?? ''} onInput={(e) => setQuery({ reason: e.currentTarget.value })} />
 				</label>
 				<label class="search"><span class="vh">Filter by tenant</span>
-					<input type="search" placeholder="Tenant (full name)" value={query.get('tenant') ?? ''} maxLength={128} autocomplete="off" spellcheck={false}
-						onChange={(e) => setQuery({ tenant: e.currentTarget.value })} />
+					<input type="search" placeholder="Tenant (full name)" value={typed ?? query.get('tenant') ?? ''} maxLength={128} autocomplete="off" spellcheck={false}
+						onInput={(e) => setTyped(e.currentTarget.value)}
+						onChange={(e) => {
+							setTyped(null);
+							setQuery({ tenant: e.currentTarget.value });
+						}} />
 				</label>
 			</form>
 			{queues.map((queue) => <Failures key={queue} queue={queue} titled={queues.length > 1} />)}

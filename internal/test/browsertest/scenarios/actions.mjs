@@ -178,7 +178,10 @@ scenario('failures: titles, cancelled jobs, tenants, hours and all queues', asyn
   await bad.waitFor({ state: 'detached' });
   assert.match(page.url(), /tenant=stark/);
   await page.getByText('3 jobs failed, 0 jobs cancelled', { exact: true }).waitFor();
+  // The page renews itself while somebody types.
   await tenant.fill('nobody');
+  await page.waitForResponse((r) => r.url().includes('/failures?'));
+  assert.equal(await tenant.inputValue(), 'nobody');
   await tenant.press('Enter');
   await page.getByRole('heading', { name: 'No failures of this tenant' }).waitFor();
   await tenant.fill('');
