@@ -304,23 +304,44 @@ func TestPublishInTheAudit(t *testing.T) {
 	}
 }
 
-func TestAuditIsBounded(t *testing.T) {
+// TestShareOfTheAudit: however much one API key changes, what others did stays in the audit.
+func TestShareOfTheAudit(t *testing.T) {
 	t.Parallel()
+	const share = 2000
 	r := startRig(t, 0, limitsOf(), nil)
 	client := r.server.Client()
-	pipe := client.Pipeline()
-	for range operate.MaxAudit + 5 {
-		pipe.LPush(t.Context(), store.Key(r.queue, "audit"), "{}")
+	pause := func(actor string, tenant int) {
+		t.Helper()
+		scope := inspect.Scope{Tenant: fmt.Sprintf("t%d", tenant)}
+		if _, err := operate.PauseJobs(t.Context(), client, r.queue, scope, time.Time{}, operate.Operator{Actor: actor, Reason: "a test"}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if _, err := pipe.Exec(t.Context()); err != nil {
-		t.Fatal(err)
+	pause("ops", 0)
+	pause("cli:ann", 1)
+	for i := range share + 10 {
+		pause("greedy", i)
 	}
 	r.enqueue(t, "a", 1)
-	if _, err := operate.Apply(t.Context(), client, r.queue, operate.Cancel, operate.Filter{}, ann, nil); err != nil {
+	if _, err := operate.Apply(t.Context(), client, r.queue, operate.Cancel, operate.Filter{}, operate.Operator{Actor: "cli:bob", Reason: "a test"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if n := client.LLen(t.Context(), store.Key(r.queue, "audit")).Val(); n != operate.MaxAudit {
-		t.Errorf("%d entries", n)
+	all, err := operate.Audit(t.Context(), client, r.queue, operate.MaxAudit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := map[string]int{}
+	for i, e := range all {
+		n[e.Actor]++
+		if i > 0 && e.At.After(all[i-1].At) {
+			t.Fatalf("entry %d is newer than the one before it", i)
+		}
+	}
+	if n["ops"] != 1 || n["cli:ann"] != 1 || n["cli:bob"] != 1 || n["greedy"] != share || len(n) != 5 { // and the program that published limits
+		t.Errorf("%v", n)
+	}
+	if newest, err := operate.Audit(t.Context(), client, r.queue, 1); err != nil || len(newest) != 1 || newest[0].Actor != "cli:bob" || newest[0].Count != 1 {
+		t.Errorf("%+v, %v", newest, err)
 	}
 	for _, n := range []int{0, -1, operate.MaxAudit + 1} {
 		if _, err := operate.Audit(t.Context(), client, r.queue, n); err == nil {

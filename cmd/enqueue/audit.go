@@ -24,8 +24,9 @@ func auditCommand(o *options) *cobra.Command {
 		Short: "Show who changed what, when and why",
 		Long: `audit lists the changes made by operators, newest first: jobs cancelled, retried, run and
 deleted, pauses, and limits before and after. Jobs are identified by their filter or their
-id; payloads are never recorded. The last 10,000 changes of a queue are kept. With --json it has
-the requests that the HTTP API refused as well.`,
+id; payloads are never recorded. Of each queue the last 2,000 changes of each API key, of the
+command line and of programs are kept. With --json it has the requests that the HTTP API refused
+as well.`,
 		Example: "  enqueue audit --queue email -n 50",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -166,8 +166,8 @@ func TestWhoMayNot(t *testing.T) {
 	// Nothing of all that was done.
 	r.key = keys["ops"]
 	r.want(200, `"waiting":2`, "GET", at, "")
-	if n := server.Client().LLen(t.Context(), "headgate:{"+r.queue+"}:audit").Val(); n != 2 { // limits were published twice
-		t.Errorf("%d changes are in the audit", n)
+	if changes, err := operate.Audit(t.Context(), server.Client(), r.queue, 100); err != nil || len(changes) != 2 { // limits were published twice
+		t.Errorf("the audit has %+v, %v", changes, err)
 	}
 	r.want(200, "refused", "GET", "/audit", "")
 	r.key = keys["acme"]

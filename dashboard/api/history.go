@@ -12,6 +12,8 @@ import (
 const (
 	lookEvery  = time.Second
 	historyLen = 600 // points: ten minutes
+
+	maxHistories = 200 // queues
 )
 
 // point is one second of a queue.
@@ -60,9 +62,21 @@ func (h *history) add(all []inspect.Totals, allowed map[string]float64) []newSec
 	defer h.mu.Unlock()
 	var ended []newSeconds
 	before := h.queues
-	h.queues = make(map[string]*past, len(all))
+	h.queues = make(map[string]*past, min(len(all), maxHistories))
+	room := maxHistories
+	for _, t := range all {
+		if before[t.Queue] != nil {
+			room--
+		}
+	}
 	for _, t := range all {
 		p := before[t.Queue]
+		if p == nil {
+			if room <= 0 {
+				continue // those that have a history keep it
+			}
+			room--
+		}
 		if p == nil || !p.follows(t) {
 			p = &past{end: t.At.Truncate(lookEvery).Add(lookEvery), last: t, now: newPoint()}
 		}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -71,6 +72,29 @@ func TestHistoryTellsWhatEnded(t *testing.T) {
 	h.add(nil, nil)
 	if from, points := h.of("q"); points != nil || !from.IsZero() {
 		t.Error("a queue that is gone is remembered")
+	}
+}
+
+// TestHistoriesAreBounded: however many queues there are, the memory of their histories is bounded,
+// and those that have one keep it.
+func TestHistoriesAreBounded(t *testing.T) {
+	var h history
+	now := time.Now()
+	var all []inspect.Totals
+	for i := range maxHistories {
+		all = append(all, inspect.Totals{Queue: fmt.Sprintf("q%d", i), At: now})
+	}
+	h.add(all, nil)
+	for i := range 10 * maxHistories {
+		all = append([]inspect.Totals{{Queue: fmt.Sprintf("made-up-%d", i), At: now}}, all...)
+	}
+	h.add(all, nil)
+	if len(h.queues) != maxHistories || h.queues["q0"] == nil || h.queues["made-up-0"] != nil {
+		t.Errorf("%d histories", len(h.queues))
+	}
+	h.add(all[1:10*maxHistories], nil)
+	if len(h.queues) != maxHistories {
+		t.Errorf("%d histories after the others are gone", len(h.queues))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -53,7 +54,26 @@ type AuditEntry struct {
 	Count int64 `json:"count"`
 }
 
+// MaxAudit is the maximum number of entries that one call of [Audit] returns.
 const MaxAudit = 10_000
+
+// maxShare is how many entries are kept of each API key, of the command line, and of programs
+// that publish limits, in each queue.
+const maxShare = 2000
+
+// keyID is the form of the ids of API keys, and of the actor that stands for all callers without one.
+var keyID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+
+// share returns whose entries an actor's are kept with.
+func share(actor string) string {
+	switch {
+	case strings.HasPrefix(actor, "cli:"):
+		return "cli"
+	case keyID.MatchString(actor):
+		return "key:" + actor
+	}
+	return "program"
+}
 
 // LogValue returns the entry's fields that are set, for package log/slog.
 func (e AuditEntry) LogValue() slog.Value {
@@ -86,7 +106,8 @@ func (e AuditEntry) open() string {
 	return strings.TrimSuffix(e.text(), "0}")
 }
 
-// auditKey is the key of a queue's audit; of changes that are about no queue for "".
+// auditKey is the key of the set of shares of a queue's audit, each of which is a list; of changes
+// that are about no queue for "".
 func auditKey(queue string) string {
 	if queue == "" {
 		return "headgate:audit"
@@ -94,24 +115,46 @@ func auditKey(queue string) string {
 	return store.Key(queue, "audit")
 }
 
+// shareKey is the key of the list of one share.
+func shareKey(queue, share string) string {
+	if queue == "" {
+		return "headgate:audit:" + share
+	}
+	return store.Key(queue, "audit:"+share)
+}
+
 // Audit returns the newest n changes that operators made to a queue, newest first, or with the
-// queue "" those that are about no queue, such as of API keys. n is at most [MaxAudit], which is
-// how many are kept. Errors: [validation.Error] for another n.
+// queue "" those that are about no queue, such as of API keys. n is at most [MaxAudit]. Of each API
+// key, of the command line and of programs the newest 2,000 are kept, so that nobody pushes out what
+// others did. Errors: [validation.Error] for another n.
 func Audit(ctx context.Context, client redis.UniversalClient, queue string, n int) ([]AuditEntry, error) {
 	if n < 1 || n > MaxAudit {
 		return nil, validation.Field("n", fmt.Sprintf("%d must be 1 to %d", n, MaxAudit))
 	}
-	texts, err := client.LRange(ctx, auditKey(queue), 0, int64(n)-1).Result()
+	shares, err := client.SMembers(ctx, auditKey(queue)).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read the audit of queue %q: %w", queue, err)
 	}
-	entries := make([]AuditEntry, len(texts))
-	for i, text := range texts {
-		if err := json.Unmarshal([]byte(text), &entries[i]); err != nil {
-			return nil, fmt.Errorf("read the audit of queue %q: %w", queue, err)
+	pipe := client.Pipeline()
+	lists := make([]*redis.StringSliceCmd, len(shares))
+	for i, share := range shares {
+		lists[i] = pipe.LRange(ctx, shareKey(queue, share), 0, int64(n)-1)
+	}
+	if err := store.Execute(ctx, pipe); err != nil {
+		return nil, fmt.Errorf("read the audit of queue %q: %w", queue, err)
+	}
+	entries := []AuditEntry{}
+	for _, list := range lists {
+		for _, text := range list.Val() {
+			var e AuditEntry
+			if err := json.Unmarshal([]byte(text), &e); err != nil {
+				return nil, fmt.Errorf("read the audit of queue %q: %w", queue, err)
+			}
+			entries = append(entries, e)
 		}
 	}
-	return entries, nil
+	slices.SortStableFunc(entries, func(a, b AuditEntry) int { return b.At.Compare(a.At) })
+	return entries[:min(n, len(entries))], nil
 }
 
 // Record adds an entry to the audit of its queue, for a change that this package does not
@@ -139,6 +182,9 @@ func Record(ctx context.Context, client redis.UniversalClient, e AuditEntry, by 
 
 // pushAudit adds an entry to the transaction of the change that it describes.
 func pushAudit(ctx context.Context, p redis.Pipeliner, e AuditEntry) {
-	p.LPush(ctx, auditKey(e.Queue), e.text())
-	p.LTrim(ctx, auditKey(e.Queue), 0, MaxAudit-1)
+	own := share(e.Actor)
+	list := shareKey(e.Queue, own)
+	p.SAdd(ctx, auditKey(e.Queue), own)
+	p.LPush(ctx, list, e.text())
+	p.LTrim(ctx, list, 0, maxShare-1)
 }

@@ -101,7 +101,7 @@ func changePause(ctx context.Context, client redis.UniversalClient, scope inspec
 	if err != nil {
 		return before, after, fmt.Errorf("limits of queue %q: %w", entry.Queue, err)
 	}
-	reply, err := store.PauseScript.Run(ctx, client, store.ScriptKeys(entry.Queue), entry.Queue, field, until, by.Actor+": "+by.Reason, entry.text(), windows)
+	reply, err := store.PauseScript.Run(ctx, client, store.ScriptKeys(entry.Queue), entry.Queue, field, until, by.Actor+": "+by.Reason, entry.text(), windows, share(by.Actor))
 	if err != nil {
 		return before, after, fmt.Errorf("%s queue %q: %w", entry.Action, entry.Queue, err)
 	}

@@ -60,7 +60,7 @@ func TestVerbsInShortSteps(t *testing.T) {
 		}
 		v := &verbRun{
 			client: client, queue: "q", verb: test.verb, began: time.Now().Add(time.Minute).UnixMicro(), progress: progress,
-			windows: &effective.Calendars{Queue: "q", Redis: client}, entry: "{",
+			windows: &effective.Calendars{Queue: "q", Redis: client}, entry: "program {",
 		}
 		if test.apply {
 			v.by = &Operator{Actor: "ann", Reason: "a test"}

@@ -171,7 +171,7 @@ func runVerb(ctx context.Context, client redis.UniversalClient, queue string, ve
 			At: now, Actor: by.Actor, Action: string(verb), Queue: queue, Tenant: filter.Tenant, Kind: filter.Kind,
 			State: filter.State, ID: filter.ID, Contains: filter.Reason, Group: filter.Group, Reason: by.Reason,
 		}
-		r.entry = r.audit.open()
+		r.entry = share(by.Actor) + " " + r.audit.open()
 	}
 	err = r.all(ctx)
 	if r.audit.Count = r.tally.Jobs; by != nil && r.tally.Jobs > 0 {

@@ -601,11 +601,16 @@ local function free_key(id, unique)
   if unique and read('GET', unique_key(unique)) == id then plan('DEL', unique_key(unique)) end
 end
 
--- audit_add records what an operator did. The latest entry is the first.
-local MAX_AUDIT = 10000
-local function audit_add(text)
-  plan('LPUSH', headgate .. 'audit', text)
-  plan('LTRIM', headgate .. 'audit', 0, MAX_AUDIT - 1)
+-- audit_key returns the key of a share of the audit. Each API key has a share of its own, so that
+-- none pushes out what others did; the command line and programs have one each.
+local MAX_SHARE = 2000
+local function audit_key(share) return headgate .. 'audit:' .. share end
+
+-- audit_add records what an operator did. The latest entry of a share is the first.
+local function audit_add(share, text)
+  plan('SADD', headgate .. 'audit', share)
+  plan('LPUSH', audit_key(share), text)
+  plan('LTRIM', audit_key(share), 0, MAX_SHARE - 1)
 end
 
 -- The hash skips lists the lanes that hold or held jobs of high or low priority.

@@ -7,6 +7,7 @@
 -- ARGV[4]   reason
 -- ARGV[5]   audit entry
 -- ARGV[6]   calendars as JSON, '' for none
+-- ARGV[7]   share of the audit that the entry is in
 -- Returns   the pause before and after, as "until_us by reason"; '' for none
 -- Bound: one scope, and either the shared buckets or those of one tenant.
 -- Full memory: it makes all of its writes or none.
@@ -54,5 +55,5 @@ else
     pause_end(account)
   end
 end
-if before ~= '' or after ~= '' then audit_add(ARGV[5]) end
+if before ~= '' or after ~= '' then audit_add(ARGV[7], ARGV[5]) end
 return {before, after}

@@ -14,7 +14,8 @@
 -- ARGV[9]   began_us: jobs archived after this are left alone; otherwise a job that fails
 --           again at once would be retried forever
 -- ARGV[10]  reason, for jobs that are cancelled
--- ARGV[11]  audit entry without its end, which is the count and '}'
+-- ARGV[11]  audit entry without its end, which is the count and '}': its share of the audit, a
+--           space, and the text
 -- ARGV[12]  count so far
 -- ARGV[13]  calendars as JSON, '' for none
 -- ARGV[14]  which reasons: words of failures_wanted in message.lua, '' for any
@@ -241,7 +242,8 @@ end
 if matched > 0 and not dry then
   -- All slices of a verb have one entry, which always shows the count so far.
   local before = tonumber(ARGV[12])
-  if before > 0 then plan('LREM', headgate .. 'audit', 1, ARGV[11] .. int(before) .. '}') end
-  audit_add(ARGV[11] .. int(before + matched) .. '}')
+  local share, text = string.match(ARGV[11], '^(%S+) (.*)$')
+  if before > 0 then plan('LREM', audit_key(share), 1, text .. int(before) .. '}') end
+  audit_add(share, text .. int(before + matched) .. '}')
 end
 return {done and 1 or 0, cursor, lanes_done, looked, matched, late, held, state}
