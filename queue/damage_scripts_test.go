@@ -106,7 +106,7 @@ func damagedScripts(client *redis.Client) []damagedScript {
 		}
 		for _, place := range places {
 			add(fmt.Sprint("verbs ", verb, " ", place), func(ctx context.Context, pick *rand.Rand, s sight) error {
-				args := []any{string(verb), "0", place, "", 100, "", "", time.Now().Add(time.Hour).UnixMicro(), "not wanted", "{", 0, windows(ctx, pick), ""}
+				args := []any{string(verb), "0", place, "", 100, "", "", time.Now().Add(time.Hour).UnixMicro(), "not wanted", "cli {", 0, windows(ctx, pick), ""}
 				if place == "lanes" {
 					lanes, _ := client.SMembers(ctx, asynqwire.Key(damagedQueue, "groups")).Result()
 					for _, lane := range lanes {
