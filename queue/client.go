@@ -215,10 +215,8 @@ func (r *Result) read(answer any, a accepted) {
 		r.Existing, r.State, r.ID = true, lifecycle.StateOf(read.Text()), read.Text()
 	case -1:
 		err = fmt.Errorf("%w: job %s in queue %q, with another kind or payload", ErrConflict, check.Quote(a.id), a.queue)
-	case -2:
-		err = fmt.Errorf("%w: %d jobs of the tenant wait in queue %q; the maximum is %d", ErrBacklogFull, read.Int(), a.queue, read.Int())
-	case -4:
-		err = fmt.Errorf("%w: %d jobs wait in queue %q; the maximum is %d", ErrBacklogFull, read.Int(), a.queue, read.Int())
+	case -2, -4:
+		err = backlogFull(code == -2, a.queue, read.Int(), read.Int(), read.Int(), read.Int())
 	case -3:
 		limit, most, wanted, field := read.Text(), read.Text(), read.Text(), "cost"
 		if unit := read.Text(); unit != "" {
@@ -237,4 +235,16 @@ func (r *Result) read(answer any, a accepted) {
 	if err != nil {
 		*r = Result{Err: err}
 	}
+}
+
+// backlogFull returns the error for a cap that is reached: of jobs, or else of bytes.
+func backlogFull(tenant bool, queue string, jobs, most, bytes, mostBytes int64) error {
+	whose, what, n := "", "jobs", most
+	if tenant {
+		whose = " of the tenant"
+	}
+	if most == 0 || jobs < most {
+		what, n = "bytes", mostBytes
+	}
+	return fmt.Errorf("%w: queue %q keeps %d jobs%s of %d bytes, in all states; the maximum is %d %s", ErrBacklogFull, queue, jobs, whose, bytes, n, what)
 }

@@ -253,10 +253,10 @@ func TestManyEndpoints(t *testing.T) {
 	for i := range 101 {
 		client.SAdd(t.Context(), store.Key(r.queue, "endpoints:a"), fmt.Sprint("a;endpoint=", i, ";kind=call"))
 	}
-	client.HSet(t.Context(), store.Key(r.queue, "backlog"), "a", 7)
+	countWaiting(t, client, r.queue, "a", 6)
 	r.sweep(t, 1)
-	if n := client.HGet(t.Context(), store.Key(r.queue, "backlog"), "a").Val(); n != "7" {
-		t.Errorf("the count is %s; want what it was", n)
+	if n := countsOf(t, client, r.queue, "a").Waiting; n != 7 {
+		t.Errorf("the count is %d; want what it was", n)
 	}
 }
 

@@ -346,7 +346,7 @@ func TestLostSettlement(t *testing.T) {
 	if err != nil || string(got.Result) != `"kept"` || r.jobs[id] != 1 || w.Lost() != 1 {
 		t.Errorf("Result = %+v, %v after %d calls, %d replies lost", got, err, r.jobs[id], w.Lost())
 	}
-	if done := r.server.Client().HGet(t.Context(), store.Key(r.queue, "done"), "a").Val(); done != "1" {
-		t.Errorf("counted %s times", done)
+	if done := countsOf(t, r.server.Client(), r.queue, "a").Done; done != 1 {
+		t.Errorf("counted %d times", done)
 	}
 }

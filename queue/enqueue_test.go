@@ -267,8 +267,10 @@ func TestOneBatchSeesItself(t *testing.T) {
 		t.Errorf("%v; want 7 that wait", states)
 	}
 	client := r.server.Client()
-	if n := client.HGetAll(t.Context(), store.Key(r.queue, "backlog")).Val(); n["a"] != "5" || n["b"] != "2" || n["*"] != "7" {
-		t.Errorf("backlog %v", n)
+	for tenant, want := range map[string]int64{"a": 5, "b": 2, "*": 7} {
+		if n := countsOf(t, client, r.queue, tenant); n.Waiting != want || n.Jobs != want {
+			t.Errorf("counts of %s: %+v; want %d", tenant, n, want)
+		}
 	}
 	if n := client.HGet(t.Context(), store.Key(r.queue, "totals"), "enqueued").Val(); n != "7" {
 		t.Errorf("%s are counted as enqueued", n)
@@ -327,8 +329,8 @@ func TestDamagedJobIsRefusedAlone(t *testing.T) {
 			if waits := r.server.Client().ZCard(t.Context(), asynqwire.Key(r.queue, "g:a;kind=call")).Val(); waits != 2 {
 				t.Errorf("%d jobs wait; want 2", waits)
 			}
-			if n := r.server.Client().HGet(t.Context(), store.Key(r.queue, "backlog"), "*").Val(); n != "2" {
-				t.Errorf("backlog %s; want 2", n)
+			if n := countsOf(t, r.server.Client(), r.queue, "*").Waiting; n != 2 {
+				t.Errorf("%d wait by the count; want 2", n)
 			}
 		})
 	}

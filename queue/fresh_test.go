@@ -178,9 +178,9 @@ func TestFreshJobMeetsDamage(t *testing.T) {
 		}
 	}
 	damages := map[string]func(client redis.UniversalClient, queue, lane string){
-		"backlog is a string": set("backlog"), "totals is a string": set("totals"), "limits is a string": set("limits"),
-		"the whole backlog is no number": field("backlog", "*", "x"), "the tenant's backlog is no number": field("backlog", "a", "x"),
-		"the tenant's backlog is below 0": field("backlog", "a", "-1"), "enqueued is no number": field("totals", "enqueued", "x"),
+		"tenants is a string": set("tenants"), "totals is a string": set("totals"), "limits is a string": set("limits"),
+		"the counts of all are none": field("tenants", "*", "x"), "the counts of the tenant are none": field("tenants", "a", "x"),
+		"the tenant has below 0 jobs": field("tenants", "a", "-1 0 1 1"), "enqueued is no number": field("totals", "enqueued", "x"),
 		"enqueued is full": field("totals", "enqueued", "9223372036854775807"), "limits are no JSON": field("limits", "*", "x"),
 		"limits are of another order": field("limits", "*", `{"limits":[],"attributes":["kind"]}`),
 		"the lane is a string": func(client redis.UniversalClient, queue, lane string) {

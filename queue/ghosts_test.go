@@ -64,8 +64,8 @@ func TestGhosts(t *testing.T) {
 	if left := client.ZRange(ctx, lane, 0, -1).Val(); !slices.Equal(left, []string{nowhere, late}) {
 		t.Errorf("%v are left in the lane; want those that cannot be understood, %s and %s", left, nowhere, late)
 	}
-	if n := client.HGet(ctx, store.Key(r.queue, "backlog"), "a").Val(); n != "2" {
-		t.Errorf("%s wait by the count; want 2", n)
+	if n := countsOf(t, client, r.queue, "a").Waiting; n != 2 {
+		t.Errorf("%d wait by the count; want 2", n)
 	}
 	if released := client.LRange(ctx, asynqwire.Key(r.queue, "active"), 0, -1).Val(); !slices.Contains(released, good) || len(released) != 3 {
 		t.Errorf("%v are active; want %s, %s that was pending, and %s that was", released, good, ghosts[4], ghosts[5])
@@ -93,8 +93,8 @@ func TestManyGhosts(t *testing.T) {
 		r.round(t, d)
 		return r.field(t, good, "state") == "active"
 	})
-	if n := client.HGet(t.Context(), store.Key(r.queue, "backlog"), "a").Val(); n != "" {
-		t.Errorf("%s wait by the count; want none", n)
+	if n := countsOf(t, client, r.queue, "a").Waiting; n != 0 {
+		t.Errorf("%d wait by the count; want none", n)
 	}
 }
 
@@ -227,8 +227,7 @@ func TestPendingTasks(t *testing.T) {
 	waits := func(edit func(*Job), fields ...any) string {
 		id := r.add(t, edit)
 		client.ZRem(ctx, asynqwire.Key("q", "g:"+r.field(t, id, "group")), id)
-		client.HIncrBy(ctx, store.Key("q", "backlog"), "a", -1)
-		client.HIncrBy(ctx, store.Key("q", "backlog"), "*", -1)
+		countWaiting(t, client, "q", "a", -1)
 		client.HSet(ctx, asynqwire.Key("q", "t:"+id), append(fields, "state", "pending")...)
 		client.LPush(ctx, pending, id)
 		return id

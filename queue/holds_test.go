@@ -395,8 +395,8 @@ func TestCountsOfEndpointsAreMended(t *testing.T) {
 	}
 	r.sweep(t, 1)
 	for _, of := range []string{"a", "*"} {
-		if n := r.server.Client().HGet(t.Context(), store.Key(r.queue, "backlog"), of).Val(); n != "5" {
-			t.Errorf("the backlog of %s is %s, want 5", of, n)
+		if n := countsOf(t, r.server.Client(), r.queue, of).Waiting; n != 5 {
+			t.Errorf("the backlog of %s is %d, want 5", of, n)
 		}
 	}
 }

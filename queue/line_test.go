@@ -201,9 +201,9 @@ func TestRecountKnowsANewKind(t *testing.T) {
 		r.add(t, func(job *Job) { job.Tenant, job.Kind = fmt.Sprint("t", i), "new" })
 	}
 	r.sweep(t, 1)
-	for tenant, n := range client.HGetAll(t.Context(), store.Key(r.queue, "backlog")).Val() {
-		if tenant != "*" && n != "2" || tenant == "*" && n != "100" {
-			t.Errorf("%s: %s jobs wait; want 2, and 100 in all", tenant, n)
+	for tenant, text := range client.HGetAll(t.Context(), store.TenantsKey(r.queue)).Val() {
+		if n := store.ReadCounts(text).Waiting; tenant != "*" && n != 2 || tenant == "*" && n != 100 {
+			t.Errorf("%s: %d jobs wait; want 2, and 100 in all", tenant, n)
 		}
 	}
 }

@@ -365,7 +365,7 @@ func TestFollowUpWaitsForRoom(t *testing.T) {
 func sweepBacklog(t *testing.T, client redis.UniversalClient, queue string) {
 	t.Helper()
 	client.SAdd(t.Context(), asynqwire.Key(queue, "groups"), "a")
-	client.HDel(t.Context(), store.Key(queue, "backlog"), "a", "*")
+	client.HDel(t.Context(), store.TenantsKey(queue), "a", "*")
 }
 
 // TestRefusedFollowUp: a job whose follow-up is rejected is archived with the reason.

@@ -149,8 +149,7 @@ func TestPeriodicOverlapModel(t *testing.T) {
 		switch j.state {
 		case "aggregating":
 			p.ZRem(ctx, key("g:"+lane(j.tenant)), j.id)
-			p.HIncrBy(ctx, store.Key("call", "backlog"), "*", -1)
-			p.HIncrBy(ctx, store.Key("call", "backlog"), j.tenant, -1)
+			countWaiting(t, tm.client, "call", j.tenant, -1)
 		case "active":
 			p.LRem(ctx, key("active"), 1, j.id)
 		case "pending":
@@ -241,8 +240,12 @@ func TestPeriodicOverlapModel(t *testing.T) {
 		if all > 0 {
 			backlog["*"] = fmt.Sprint(all)
 		}
-		counted := tm.client.HGetAll(ctx, store.Key("call", "backlog")).Val()
-		maps.DeleteFunc(counted, func(_, n string) bool { return n == "0" })
+		counted := map[string]string{}
+		for tenant, text := range tm.client.HGetAll(ctx, store.TenantsKey("call")).Val() {
+			if n := store.ReadCounts(text).Waiting; n != 0 {
+				counted[tenant] = fmt.Sprint(n)
+			}
+		}
 		if !maps.Equal(counted, backlog) {
 			t.Fatalf("step %d: the backlog is counted as %v, want %v", step, counted, backlog)
 		}

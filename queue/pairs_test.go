@@ -172,11 +172,12 @@ func (r *rig) empty(t *testing.T) {
 			t.Errorf("%d jobs are left as %s", n, state)
 		}
 	}
-	for tenant, n := range client.HGetAll(t.Context(), store.Key(r.queue, "backlog")).Val() {
-		if n != "0" {
-			t.Errorf("%s jobs of %s are left in the count", n, tenant)
+	for tenant, text := range client.HGetAll(t.Context(), store.TenantsKey(r.queue)).Val() {
+		if n := store.ReadCounts(text); n.Waiting != 0 || n.Tenants != 0 {
+			t.Errorf("%+v jobs of %s are left in the count", n, tenant)
 		}
 	}
+	r.rightlyCounted(t)
 	for _, name := range []string{"waiting", "ready", "skips"} {
 		if n := client.Exists(t.Context(), store.Key(r.queue, name)).Val(); n != 0 {
 			t.Errorf("%s is left behind", name)

@@ -380,7 +380,7 @@ func TestPeriodicRefused(t *testing.T) {
 		}
 	}
 	tm.drop("call")
-	tm.client.Del(ctx, store.Key("call", "backlog"))
+	tm.client.Del(ctx, store.TenantsKey("call"))
 	tm.mustRound(tm.ticks)
 	wantFired(t, tm.fired("call"), "x", today)
 }

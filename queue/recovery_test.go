@@ -160,8 +160,8 @@ func TestSettleIsFenced(t *testing.T) {
 			t.Error("the owner could not settle")
 		}
 	}
-	if done := client.HGet(ctx, store.Key(r.queue, "done"), "a").Val(); done != "1" {
-		t.Errorf("counted %s times", done)
+	if done := countsOf(t, client, r.queue, "a").Done; done != 1 {
+		t.Errorf("counted %d times", done)
 	}
 }
 
@@ -170,7 +170,7 @@ func (r *rig) hold(t *testing.T, id, owner string) {
 	t.Helper()
 	ctx, client := t.Context(), r.server.Client()
 	n := client.ZRem(ctx, asynqwire.Key(r.queue, "g:a;kind=call"), id).Val()
-	client.HIncrBy(ctx, store.Key(r.queue, "backlog"), "a", -n)
+	countWaiting(t, client, r.queue, "a", -n)
 	client.HSet(ctx, asynqwire.Key(r.queue, "t:"+id), "state", "active", "hg_slot", "1 2 77", "hg_owner", owner)
 	client.LPush(ctx, asynqwire.Key(r.queue, "active"), id)
 	client.ZAdd(ctx, asynqwire.Key(r.queue, "lease"), redis.Z{Score: 10, Member: id})
@@ -238,9 +238,8 @@ func TestLateEnd(t *testing.T) {
 		if r.jobs[job.ID] != 0 || r.server.Client().Exists(t.Context(), asynqwire.Key(r.queue, "t:"+job.ID)).Val() != 0 {
 			t.Errorf("%d calls of a job that was done; or it is still there", r.jobs[job.ID])
 		}
-		counts := r.server.Client().HGetAll(t.Context(), store.Key(r.queue, "done")).Val()
-		if backlog := r.server.Client().HGetAll(t.Context(), store.Key(r.queue, "backlog")).Val(); counts["a"] != "1" || backlog["a"] != "" {
-			t.Errorf("done: %v, backlog: %v", counts, backlog)
+		if n := countsOf(t, r.server.Client(), r.queue, "a"); n.Done != 1 || n.Waiting != 0 || n.Jobs != 0 {
+			t.Errorf("the counts are %+v", n)
 		}
 	})
 

@@ -335,8 +335,8 @@ func TestRedisPageDescribesALife(t *testing.T) {
 	look()
 
 	want := []string{
-		"adapt", "audit", "b", "backlog", "blocked", "done", "endpoints", "events", "handed", "lead", "limits",
-		"overrides", "pause_changes", "pause_ends", "pauses", "permits", "skips", "totals", "unique", "unserved", "vtime",
+		"adapt", "audit", "b", "blocked", "endpoints", "events", "handed", "lead", "limits",
+		"overrides", "pause_changes", "pause_ends", "pauses", "permits", "skips", "tenants", "totals", "unique", "unserved", "vtime",
 	}
 	for _, name := range want {
 		if !seenKeys[name] {

@@ -79,8 +79,7 @@ func stage(t *testing.T) *staged {
 			// asynq does not update Headgate's counts; dispatch and the sweep correct them.
 			tenant, _, _ := strings.Cut(what, " "+"call")
 			tenant, _, _ = strings.Cut(tenant, " other")
-			s.server.Client().HIncrBy(t.Context(), store.Key(s.queue, "backlog"), "*", -1)
-			s.server.Client().HIncrBy(t.Context(), store.Key(s.queue, "backlog"), rediskey.Escape(tenant), -1)
+			countWaiting(t, s.server.Client(), s.queue, rediskey.Escape(tenant), -1)
 			if state == lifecycle.StateActive {
 				s.dequeue(t)
 			}
@@ -151,7 +150,7 @@ func (r *rig) account(t *testing.T) map[string]lifecycle.State {
 	if len(tasks) != len(where) {
 		t.Errorf("%d jobs stand somewhere, and there are %d", len(where), len(tasks))
 	}
-	backlog, _ := r.server.Client().HGet(t.Context(), store.Key(r.queue, "backlog"), "*").Int()
+	backlog := int(countsOf(t, r.server.Client(), r.queue, "*").Waiting)
 	waiting := 0
 	for _, state := range where {
 		if state == lifecycle.StateWaiting {

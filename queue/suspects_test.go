@@ -74,8 +74,8 @@ func TestPoisonJobs(t *testing.T) {
 					t.Errorf("%+v is archived; poison: %v", job, kills[job.ID])
 				}
 			}
-			if done := client.HGet(ctx, store.Key("jobs", "done"), "a").Val(); done != fmt.Sprint(jobs-len(poison)) {
-				t.Errorf("%s jobs are done", done)
+			if done := countsOf(t, client, "jobs", "a").Done; done != int64(jobs-len(poison)) {
+				t.Errorf("%d jobs are done", done)
 			}
 			t.Logf("%d crashes", crashes)
 		})

@@ -44,12 +44,12 @@ func manyTenants(t testing.TB, tenants int) *redis.Client {
 	for from := 0; from < tenants; from += 1000 {
 		pipe := client.Pipeline()
 		var names []any
-		backlog, done := map[string]any{}, map[string]any{}
+		counts := map[string]any{}
 		var due []redis.Z
 		for i := from; i < min(from+1000, tenants); i++ {
 			name, jobs := fmt.Sprintf("tenant-%06d", i), 1+i%7
 			all += jobs
-			names, backlog[name], done[name] = append(names, name), jobs, i
+			names, counts[name] = append(names, name), fmt.Sprint(jobs, i, jobs, 8*jobs)
 			due = append(due, zOf(name, float64(now)))
 			lane := make([]redis.Z, jobs)
 			for k := range lane {
@@ -58,14 +58,13 @@ func manyTenants(t testing.TB, tenants int) *redis.Client {
 			pipe.ZAdd(t.Context(), asynqwire.Key("q", "g:"+name), lane...)
 		}
 		pipe.SAdd(t.Context(), asynqwire.Key("q", "groups"), names...)
-		pipe.HSet(t.Context(), store.Key("q", "backlog"), backlog)
-		pipe.HSet(t.Context(), store.Key("q", "done"), done)
+		pipe.HSet(t.Context(), store.TenantsKey("q"), counts)
 		pipe.ZAdd(t.Context(), store.Key("q", "waiting"), due...)
 		if _, err := pipe.Exec(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := client.HSet(t.Context(), store.Key("q", "backlog"), "*", all).Err(); err != nil {
+	if err := client.HSet(t.Context(), store.TenantsKey("q"), "*", fmt.Sprint(all, 0, all, 8*all, tenants)).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if err := client.SlowLogReset(t.Context()).Err(); err != nil {
@@ -127,7 +126,7 @@ func TestHundredThousandTenants(t *testing.T) {
 	const tenants = 100_000
 	client := manyTenants(t, tenants)
 	ctx, by := t.Context(), operate.Operator{Actor: "ann", Reason: "a test"}
-	if err := client.HSet(ctx, store.Key("q", "done"), "Ancient%20One", 7).Err(); err != nil {
+	if err := client.HSet(ctx, store.TenantsKey("q"), "Ancient%20One", "0 7 0 0").Err(); err != nil {
 		t.Fatal(err)
 	}
 	rate := throttle.PerSecond(5)
@@ -216,7 +215,7 @@ func TestHundredThousandTenants(t *testing.T) {
 	}
 
 	// A row is current, even if the list is older.
-	if err := client.HSet(ctx, store.Key("q", "backlog"), "tenant-000006", 1_000_000).Err(); err != nil {
+	if err := client.HSet(ctx, store.TenantsKey("q"), "tenant-000006", "1000000 0 1000000 8000000").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if page := list(inspect.TenantQuery{Search: "tenant-000006"}); page.Total != 1 || page.Tenants[0].Waiting != 1_000_000 {

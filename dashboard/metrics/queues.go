@@ -119,7 +119,7 @@ func (q *Queues) shown(ctx context.Context, name string) ([]inspect.TenantGauges
 			// The order can change between two pages, so a tenant can be on both.
 			if !seen[t.Tenant] {
 				seen[t.Tenant] = true
-				tenants = append(tenants, inspect.TenantGauges{Tenant: t.Tenant, Waiting: t.Waiting, Done: t.Done})
+				tenants = append(tenants, inspect.TenantGauges{Tenant: t.Tenant, Waiting: t.Waiting, Done: t.Done, Stored: t.Stored, StoredBytes: t.StoredBytes})
 			}
 		}
 		if len(page.Tenants) < tenantsPage {

@@ -3,7 +3,6 @@ package inspect
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,13 +19,15 @@ func Completed(ctx context.Context, client redis.UniversalClient, queue string) 
 	if at, err = client.Time(ctx).Result(); err != nil {
 		return fail(err)
 	}
-	counts, err := store.ScanHash(ctx, client, store.Key(queue, "done"))
+	counts, err := store.ScanHash(ctx, client, store.TenantsKey(queue))
 	if err != nil {
 		return fail(err)
 	}
 	calls = make(map[string]int64, len(counts))
 	for tenant, text := range counts {
-		calls[store.Unescape(tenant)], _ = strconv.ParseInt(text, 10, 64)
+		if n := store.ReadCounts(text).Done; n > 0 && tenant != store.WholeQueue {
+			calls[store.Unescape(tenant)] = n
+		}
 	}
 	return at, calls, nil
 }

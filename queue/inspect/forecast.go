@@ -263,7 +263,7 @@ func (f *forecast) readSome(ctx context.Context, client redis.UniversalClient, n
 		owns = pipe.HMGet(ctx, store.Key(f.queue, "limits"), fields...)
 	}
 	if alone {
-		backlog = pipe.HMGet(ctx, store.Key(f.queue, "backlog"), tenants...)
+		backlog = pipe.HMGet(ctx, store.TenantsKey(f.queue), tenants...)
 	}
 	if err := store.Execute(ctx, pipe); err != nil || len(names) == 0 {
 		return clock.Val(), err
@@ -276,7 +276,7 @@ func (f *forecast) readSome(ctx context.Context, client redis.UniversalClient, n
 	}
 	waiting := map[string]int64{}
 	if alone {
-		waiting = counts(tenants, backlog)
+		waiting = waitingOf(tenants, backlog)
 	}
 	for i := range lanes {
 		l := &lanes[i]
@@ -289,11 +289,11 @@ func (f *forecast) readSome(ctx context.Context, client redis.UniversalClient, n
 	return clock.Val(), nil
 }
 
-// counts returns the numbers in a hash by field; 0 for those that do not exist.
-func counts(fields []string, reply *redis.SliceCmd) map[string]int64 {
-	all := make(map[string]int64, len(fields))
-	for i, text := range store.Texts(reply.Val()) {
-		all[fields[i]], _ = strconv.ParseInt(text, 10, 64)
+// waitingOf returns how many jobs of tenants wait, from their counts.
+func waitingOf(tenants []string, reply *redis.SliceCmd) map[string]int64 {
+	all := make(map[string]int64, len(tenants))
+	for tenant, n := range store.ReadAllCounts(tenants, reply) {
+		all[tenant] = n.Waiting
 	}
 	return all
 }

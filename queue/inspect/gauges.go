@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -154,6 +153,8 @@ type TenantGauges struct {
 	Tenant  string
 	Waiting int64 // jobs in its lanes
 	Done    int64 // calls that succeeded, ever
+
+	Stored, StoredBytes int64 // jobs in all states, and their size
 }
 
 // TenantGauges returns the numbers of tenants, in the order of names.
@@ -166,15 +167,14 @@ func (in *Inspector) TenantGauges(ctx context.Context, queue string, tenants []s
 		fields[i] = rediskey.Escape(tenant)
 	}
 	pipe := in.redis.Pipeline()
-	waiting, done := pipe.HMGet(ctx, store.Key(queue, "backlog"), fields...), pipe.HMGet(ctx, store.Key(queue, "done"), fields...)
+	counted := pipe.HMGet(ctx, store.TenantsKey(queue), fields...)
 	if err := store.Execute(ctx, pipe); err != nil {
 		return nil, fmt.Errorf("tenants of queue %q: %w", queue, err)
 	}
 	all := make([]TenantGauges, len(tenants))
 	for i, tenant := range tenants {
-		all[i].Tenant = tenant
-		all[i].Waiting, _ = strconv.ParseInt(store.Texts(waiting.Val())[i], 10, 64)
-		all[i].Done, _ = strconv.ParseInt(store.Texts(done.Val())[i], 10, 64)
+		n := store.ReadCounts(store.Texts(counted.Val())[i])
+		all[i] = TenantGauges{tenant, n.Waiting, n.Done, n.Jobs, n.Bytes}
 	}
 	return all, nil
 }

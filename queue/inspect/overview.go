@@ -30,6 +30,11 @@ type Overview struct {
 	Enqueued  int64 // jobs ever accepted
 	Tenants   int64 // tenants with waiting jobs
 
+	// Stored is how many jobs there are in all states, also completed jobs that are kept, and
+	// StoredBytes their size: what max_queue and max_queue_bytes count. Jobs that asynq's own
+	// client enqueued are not in it.
+	Stored, StoredBytes int64
+
 	Allowed    float64    // waiting jobs per second that the limits admit; 0: no job waits, or not known
 	DrainsAt   time.Time  // when the last waiting job will have gone; zero: no job waits, or not known
 	Confidence Confidence // the confidence of DrainsAt
@@ -80,9 +85,8 @@ func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (
 	queue := f.queue
 	pipe := client.Pipeline()
 	now := f.check(ctx, pipe)
-	backlog := store.Key(queue, "backlog")
-	waits := pipe.HMGet(ctx, backlog, tenant)
-	waiting, tenants, counted := pipe.HGet(ctx, backlog, "*"), pipe.HLen(ctx, backlog), pipe.HExists(ctx, backlog, "*")
+	waits := pipe.HMGet(ctx, store.TenantsKey(queue), tenant)
+	whole := pipe.HGet(ctx, store.TenantsKey(queue), store.WholeQueue)
 	answers := []string{"enqueued"}
 	for _, answer := range lifecycle.Answers() {
 		answers = append(answers, "answer:"+string(answer))
@@ -104,11 +108,11 @@ func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (
 	if err != nil {
 		return Overview{}, err
 	}
+	counted := store.ReadCounts(whole.Val())
 	o := Overview{
 		Queue: queue, Now: f.asked, Scheduled: scheduled.Val(), Retry: retry.Val(), Pending: pending.Val(), Active: active.Val(),
-		Archived: archived.Val() + moved.Val(), Tenants: tenants.Val(), Confidence: Steady, Pauses: f.pausesInForce(), Faults: faults,
+		Archived: archived.Val() + moved.Val(), Tenants: counted.Tenants, Waiting: counted.Waiting, Stored: counted.Jobs, StoredBytes: counted.Bytes, Confidence: Steady, Pauses: f.pausesInForce(), Faults: faults,
 	}
-	o.Waiting, _ = waiting.Int64()
 	total := map[string]string{}
 	for i, text := range store.Texts(totals.Val()) {
 		total[answers[i]] = text
@@ -116,9 +120,6 @@ func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (
 	o.Enqueued, _ = strconv.ParseInt(total["enqueued"], 10, 64)
 	o.Answers, o.Calls = store.ReadAnswers(total)
 	o.Pauses = o.Pauses[:min(len(o.Pauses), maxPauses)]
-	if counted.Val() {
-		o.Tenants--
-	}
 	o.Unserved, o.UnservedJobs = f.unservedJobs(o.Waiting)
 	if o.Waiting <= 0 {
 		return o, nil
@@ -127,7 +128,7 @@ func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (
 		o.Confidence = NoForecast // all waiting jobs came since
 		return o, nil
 	}
-	f.backlog = counts([]string{tenant}, waits)
+	f.backlog = waitingOf([]string{tenant}, waits)
 	if f.backlog[tenant] <= 0 { // its jobs went since
 		f.backlog[tenant] = last.jobs
 	}

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -200,7 +199,7 @@ func (t *tenantList) lanesFrom(from string) []string {
 }
 
 // tenantStages are the keys in which tenants are found.
-var tenantStages = []string{"backlog", "done", "limits", "overrides", "pauses", "groups"}
+var tenantStages = []string{"tenants", "limits", "overrides", "pauses", "groups"}
 
 // tenantList returns the shared list of tenants, or a new one if that is too old.
 func (in *Inspector) tenantList(ctx context.Context, queue string) (*tenantList, error) {
@@ -305,8 +304,8 @@ func (s *tenantScan) note(hash, field, text string) error {
 		s.list.entries[tenant] = e
 	}
 	switch hash {
-	case "backlog":
-		e.waiting, _ = strconv.ParseInt(text, 10, 64)
+	case "tenants":
+		e.waiting = store.ReadCounts(text).Waiting
 	case "limits":
 		own, known := s.shared[text]
 		if !known {

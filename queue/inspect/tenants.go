@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -96,9 +95,11 @@ type TenantPage struct {
 type TenantRow struct {
 	Outlook
 
-	Done   int64     // calls that succeeded, ever
-	Weight float64   // its part of shared limits, relative to others' weights
-	Next   time.Time // when its own limits and pauses next admit a job; zero: no job waits, or not known
+	Done        int64     // calls that succeeded, ever
+	Stored      int64     // its jobs in all states, which max_backlog counts
+	StoredBytes int64     // their size
+	Weight      float64   // its part of shared limits, relative to others' weights
+	Next        time.Time // when its own limits and pauses next admit a job; zero: no job waits, or not known
 
 	// Limit is the limit that holds it, or if none does the tightest of its own; "" for
 	// none. Level is how many permits its bucket has now, negative if permits were given
@@ -194,7 +195,7 @@ func (f *forecast) tenantRows(ctx context.Context, client redis.UniversalClient,
 		}
 	}
 	pipe := client.Pipeline()
-	done := pipe.HMGet(ctx, store.Key(f.queue, "done"), names...)
+	counted := pipe.HMGet(ctx, store.TenantsKey(f.queue), names...)
 	due := map[string]*redis.FloatSliceCmd{}
 	for tenant, names := range lanes {
 		if len(names) == 0 {
@@ -205,7 +206,7 @@ func (f *forecast) tenantRows(ctx context.Context, client redis.UniversalClient,
 	if err := store.Execute(ctx, pipe); err != nil {
 		return nil, err
 	}
-	dones := store.Texts(done.Val())
+	counts := store.ReadAllCounts(names, counted)
 	outlooks := f.outlooks(run.members, names...)
 	pauses := map[string][]Pause{}
 	var common []Pause
@@ -221,7 +222,7 @@ func (f *forecast) tenantRows(ctx context.Context, client redis.UniversalClient,
 	rows := make([]TenantRow, len(names))
 	for i, name := range names {
 		row := TenantRow{Outlook: outlooks[name], Weight: f.limits.Weight(name), Own: f.limits.Own(name)}
-		row.Done, _ = strconv.ParseInt(dones[i], 10, 64)
+		row.Done, row.Stored, row.StoredBytes = counts[name].Done, counts[name].Jobs, counts[name].Bytes
 		row.Pauses = slices.Concat(common, pauses[row.Tenant])
 		for limit := range f.limits.Overrides[name] {
 			_, in := f.limits.Override(limit, name)
@@ -327,7 +328,7 @@ func (f *forecast) focus(ctx context.Context, client redis.UniversalClient, know
 	check := f.check(ctx, pipe)
 	var waiting *redis.SliceCmd
 	if len(tenants) > 0 {
-		waiting = pipe.HMGet(ctx, store.Key(f.queue, "backlog"), tenants...)
+		waiting = pipe.HMGet(ctx, store.TenantsKey(f.queue), tenants...)
 	}
 	if err := store.Execute(ctx, pipe); err != nil {
 		return err
@@ -342,7 +343,7 @@ func (f *forecast) focus(ctx context.Context, client redis.UniversalClient, know
 	}
 	for i, tenant := range tenants {
 		lanes := known.lanesOf(tenant)
-		if len(lanes) == 0 && !seen[tenant] && known == nil && store.Texts(waiting.Val())[i] != "" {
+		if len(lanes) == 0 && !seen[tenant] && known == nil && store.ReadCounts(store.Texts(waiting.Val())[i]).Waiting > 0 {
 			var err error // its jobs came after all lanes were read
 			if lanes, err = f.scanLanes(ctx, client, tenant); err != nil {
 				return err
@@ -357,6 +358,6 @@ func (f *forecast) focus(ctx context.Context, client redis.UniversalClient, know
 	if err := f.with(ctx, client, names...); err != nil {
 		return err
 	}
-	f.backlog = counts(tenants, waiting)
+	f.backlog = waitingOf(tenants, waiting)
 	return nil
 }

@@ -30,7 +30,7 @@ func ReadTotals(ctx context.Context, client redis.UniversalClient, queues ...str
 	counts, waiting := make([]*redis.MapStringStringCmd, len(queues)), make([]*redis.StringCmd, len(queues))
 	for i, queue := range queues {
 		counts[i] = pipe.HGetAll(ctx, store.Key(queue, "totals"))
-		waiting[i] = pipe.HGet(ctx, store.Key(queue, "backlog"), "*")
+		waiting[i] = pipe.HGet(ctx, store.TenantsKey(queue), store.WholeQueue)
 	}
 	if err := store.Execute(ctx, pipe); err != nil {
 		return nil, fmt.Errorf("read the totals of queues: %w", err)
@@ -40,7 +40,7 @@ func ReadTotals(ctx context.Context, client redis.UniversalClient, queues ...str
 		t := &all[i]
 		t.Queue, t.At = queue, at.Val()
 		t.Enqueued, _ = strconv.ParseInt(counts[i].Val()["enqueued"], 10, 64)
-		t.Waiting, _ = strconv.ParseInt(waiting[i].Val(), 10, 64)
+		t.Waiting = store.ReadCounts(waiting[i].Val()).Waiting
 		t.Answers, t.Calls = store.ReadAnswers(counts[i].Val())
 	}
 	return all, nil

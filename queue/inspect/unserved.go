@@ -75,7 +75,7 @@ func (in *Inspector) UnservedJobs(ctx context.Context) (map[string]int64, error)
 		} else if kinds != nil {
 			continue
 		}
-		waiting[name] = pipe.HGet(ctx, store.Key(name, "backlog"), store.WholeQueue)
+		waiting[name] = pipe.HGet(ctx, store.TenantsKey(name), store.WholeQueue)
 		others[name] = []*redis.IntCmd{
 			pipe.LLen(ctx, asynqwire.Key(name, "pending")),
 			pipe.ZCount(ctx, asynqwire.Key(name, "scheduled"), "-inf", due),
@@ -90,7 +90,7 @@ func (in *Inspector) UnservedJobs(ctx context.Context) (map[string]int64, error)
 	}
 	all := map[string]int64{}
 	for name, text := range waiting {
-		jobs, _ := text.Int64() // 0 if there is no number
+		jobs := store.ReadCounts(text.Val()).Waiting
 		for _, n := range others[name] {
 			jobs += n.Val()
 		}

@@ -118,8 +118,10 @@ local function archive_add(id, now)
   plan('HSET', task_key(id), 'state', 'archived')
 end
 
--- forget deletes a task and the lock that asynq's own client took for it.
+-- forget deletes a task and the lock that asynq's own client took for it, and counts it no longer.
 local function forget(id)
-  unlock(id, read('HGET', task_key(id), 'unique_key'))
+  local task = read('HMGET', task_key(id), 'unique_key', 'group', 'hg_size')
+  unlock(id, task[1])
   plan('DEL', task_key(id))
+  stored_forget(tenant_of(task[2] or ''), task[3])
 end

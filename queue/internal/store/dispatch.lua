@@ -817,7 +817,7 @@ if keep[1] or drop[1] or reset or stepped or math.abs(now - looked_at) > 1000000
   if math.abs(now - looked_at) > 1000000 then plan('PEXPIRE', vtime, 86400000) end
 end
 
-local jobs = hand_over(now)
+local jobs, waits, enqueued, pauses = hand_over(now)
 local again, full = -1, released >= tonumber(ARGV[2])
 if not usable then
   again = RETRY_US / 5
@@ -828,10 +828,7 @@ else
   next_due = math.min(next_due, pause_due, sets_due)
   if next_due < math.huge then again = math.max(0, math.min(next_due - now, 86400000000)) end
 end
-local totals, waits = {}, 0
-attempt(headgate .. 'totals', function() totals = read('HMGET', headgate .. 'totals', 'enqueued', 'pauses') end)
-attempt(headgate .. 'backlog', function() waits = tonumber(read('HGET', headgate .. 'backlog', '*') or 0) or 0 end)
 return {
-  int(again), waits, forwarded, full and 1 or 0, tonumber(totals[1] or 0) or 0, tonumber(totals[2] or 0) or 0, int(now),
+  int(again), waits, forwarded, full and 1 or 0, enqueued, pauses, int(now),
   stepped and 1 or 0, 1, lead(#handed > tonumber(ARGV[12])), jobs,
 }

@@ -18,9 +18,10 @@
 --     next (its follow-ups as JSON, or '')
 -- Returns   for each job {answer, a, b}:
 --   {1}  accepted         {0, state, id} the same job is there already; state '': it was deleted
---   {-1} another job has this id or key {-2, depth, cap} the tenant's backlog is full
+--   {-1} another job has this id or key
+--   {-2, jobs, most, bytes, most bytes} the tenant's backlog is full; 0 for no cap
 --   {-3, limit, most, cost, unit} the limit never admits that many permits
---   {-4, depth, cap} the queue's backlog is full
+--   {-4, jobs, most, bytes, most bytes} the same for the whole queue
 --   {-5, fault} what Redis holds for the job or its queue is damaged
 -- Bound: the jobs that the caller passes, each with one task, one lane and one key.
 -- Full memory: it makes none of its writes, so that no job is accepted that cannot be stored.
@@ -40,8 +41,8 @@ end
 -- The writes for the jobs of this call are only planned, so Redis does not show them yet.
 local accepted = {}         -- the accepted jobs, in order
 local jobs, keys = {}, {}   -- id -> {state, digest, done, unique}; unique key -> id
-local added, total = {}, 0  -- tenant -> how many more jobs wait; their sum
 local depths, lengths = {}, {}
+local stored, grown = {}, {jobs = 0, units = 0} -- by tenant and of all: what this call adds
 
 local function job_of(id)
   return jobs[id] or read('HMGET', task_key(id), 'state', 'hg_digest', 'hg_done', 'hg_unique')
@@ -62,15 +63,45 @@ local function holder(unique, window, digest)
   return {0, there[1] or '', id}
 end
 
--- full returns the answer if a backlog has reached its cap; nil otherwise.
-local function full(tenant)
-  local cap, whole = config().max_backlog or 0, config().max_queue or 0
-  if cap == 0 and whole == 0 then return nil end
-  local known = depths[tenant] or read('HMGET', headgate .. 'backlog', tenant, '*')
+-- full returns the answer if a cap leaves no place for a job of this size; nil otherwise.
+-- asynq's tools delete jobs without counting them. So before a refusal the count is compared with
+-- the number of all jobs there are, and if it is higher, the difference is not held against anybody.
+local known_jobs
+local function all_jobs()
+  if known_jobs then return known_jobs end
+  known_jobs = waiting_jobs('*') + read('LLEN', asynq .. 'pending') + read('LLEN', asynq .. 'active')
+  for _, set in ipairs({'scheduled', 'retry', 'archived', 'completed'}) do known_jobs = known_jobs + read('ZCARD', asynq .. set) end
+  known_jobs = known_jobs + read('ZCARD', headgate .. 'archive')
+  return known_jobs
+end
+
+local function without_ghosts(jobs, units, all)
+  local ghosts = all - all_jobs()
+  if ghosts <= 0 then return jobs, units end
+  local left = math.max(jobs - ghosts, 0)
+  return left, jobs > 0 and units * left / jobs or 0
+end
+
+local function beyond(jobs, units, size, most, most_bytes)
+  return (most > 0 and jobs >= most) or (most_bytes > 0 and (units + size) * SIZE_UNIT > most_bytes)
+end
+
+local function full(tenant, size)
+  local c = config()
+  local most, most_bytes, whole, whole_bytes = c.max_backlog or 0, c.max_backlog_bytes or 0, c.max_queue or 0, c.max_queue_bytes or 0
+  if most + most_bytes + whole + whole_bytes == 0 then return nil end
+  local known = depths[tenant] or read('HMGET', headgate .. 'tenants', tenant, '*')
   depths[tenant] = known
-  local depth, all = (tonumber(known[1] or 0) or 0) + (added[tenant] or 0), (tonumber(known[2] or 0) or 0) + total
-  if whole > 0 and all >= whole then return {-4, all, whole} end
-  if cap > 0 and depth >= cap then return {-2, depth, cap} end
+  local _, _, all = tenant_read(known[2])
+  local function look(code, text, added, cap, cap_bytes)
+    local _, _, jobs, units = tenant_read(text)
+    if not jobs then return nil end -- the fault is told when the counts are written
+    if not beyond(jobs + added.jobs, units + added.units, size, cap, cap_bytes) then return nil end
+    jobs, units = without_ghosts(jobs, units, all or 0)
+    jobs, units = jobs + added.jobs, units + added.units
+    if beyond(jobs, units, size, cap, cap_bytes) then return {code, jobs, cap, int(units * SIZE_UNIT), int(cap_bytes)} end
+  end
+  return look(-4, known[2], grown, whole, whole_bytes) or look(-2, known[1], stored[tenant] or {jobs = 0, units = 0}, most, most_bytes)
 end
 
 -- too_costly returns the answer for a job that needs more permits than a limit ever
@@ -101,14 +132,15 @@ local function decide(i)
   end
   local refusal
   if unique ~= '' then refusal = holder(unique, window, digest) end
-  refusal = refusal or full(tenant) or too_costly(tenant, cost, more)
+  local size = size_of(#msg + #following)
+  refusal = refusal or full(tenant, size) or too_costly(tenant, cost, more)
   if refusal then return refusal end
 
   local lane = lane_name(tenant, attributes)
   -- Jobs of one call keep their order: each is placed 1 µs after the one before.
   local place = tonumber(band) * BAND + (i - FIRST) / WORDS
   local state = due == '0' and 'aggregating' or 'scheduled'
-  local fields = {'msg', with_group(msg, lane), 'group', lane, 'state', state, 'hg_digest', digest}
+  local fields = {'msg', with_group(msg, lane), 'group', lane, 'state', state, 'hg_digest', digest, 'hg_size', int(size)}
   local function field(name, value) fields[#fields + 1] = name; fields[#fields + 1] = value end
   if cost ~= '1' then field('hg_cost', cost) end
   if more ~= '' then field('hg_costs', more) end
@@ -130,10 +162,13 @@ local function decide(i)
     plan('ZADD', asynq .. 'scheduled', due, id)
   end
 
+  local mine = stored[tenant] or {jobs = 0, units = 0, waiting = 0}
+  stored[tenant] = mine
+  for _, sum in ipairs({mine, grown}) do sum.jobs, sum.units = sum.jobs + 1, sum.units + size end
   jobs[id] = {state, digest, false, window == '0' and unique}
   if unique ~= '' then keys[unique] = id end
   if due == '0' then
-    added[tenant], total = (added[tenant] or 0) + 1, total + 1
+    mine.waiting = mine.waiting + 1
     accepted[#accepted + 1] = {id = id, lane = lane, position = place + now}
   else
     accepted[#accepted + 1] = {id = id}
@@ -163,7 +198,7 @@ for _, job in ipairs(accepted) do
     note_band(job.lane, job.position)
   end
 end
-for tenant, n in pairs(added) do backlog_add(tenant, n) end
+for tenant, sum in pairs(stored) do tenant_add(tenant, sum.waiting, 0, sum.jobs, sum.units) end
 if #accepted > 0 then count(headgate .. 'totals', 'enqueued', #accepted) end
 if line ~= '' and (#accepted > 0 or again == '1') then
   plan('SET', answers_key(line), answers_write(number, cjson.encode(results)), 'PX', ANSWERS_MS)

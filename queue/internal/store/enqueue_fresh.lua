@@ -8,8 +8,7 @@
 -- nor plan.lua.
 --
 -- So it writes directly, and never raises. If it cannot read or write something, it
--- returns nothing: enqueue.lua reports the fault and writes the same task again. Only the
--- counts are taken back.
+-- returns nothing: enqueue.lua reports the fault and writes the same task again.
 local id, msg, tenant, attributes, digest, more, second = unpack(ARGV, 5)
 if more ~= '' or second then return end
 
@@ -23,19 +22,20 @@ local lane = lane_of(names, tenant, attributes)
 local length = call('ZCARD', lane_key(lane))
 if type(length) ~= 'number' or length == 0 then return end
 
-local written = call('HSET', task_key(id), 'msg', with_group(msg, lane), 'group', lane, 'state', 'aggregating', 'hg_digest', digest)
-if type(written) ~= 'number' then return end
-call('ZADD', lane_key(lane), int(BAND + clock()), id)
-local backlog, totals = headgate .. 'backlog', headgate .. 'totals'
-local all = call('HINCRBY', backlog, '*', '1')
-local own = call('HINCRBY', backlog, tenant, '1')
-local total = call('HINCRBY', totals, 'enqueued', '1')
-local function counted(sum) return type(sum) == 'number' end
-if not (counted(all) and counted(own) and counted(total) and own > 0) then
-  if counted(all) then call('HINCRBY', backlog, '*', '-1') end
-  if counted(own) then call('HINCRBY', backlog, tenant, '-1') end
-  if counted(total) then call('HINCRBY', totals, 'enqueued', '-1') end
+local tenants, size = headgate .. 'tenants', size_of(#msg)
+local texts = call('HMGET', tenants, '*', tenant)
+if texts.err then return end
+local all, own = {tenant_read(texts[1])}, {tenant_read(texts[2])}
+if not (all[1] and own[1]) or type(call('HINCRBY', headgate .. 'totals', 'enqueued', '1')) ~= 'number' then return end
+
+local written = call('HSET', task_key(id), 'msg', with_group(msg, lane), 'group', lane, 'state', 'aggregating', 'hg_digest', digest, 'hg_size', int(size))
+if type(written) ~= 'number' then
+  call('HINCRBY', headgate .. 'totals', 'enqueued', '-1')
   return
 end
+call('ZADD', lane_key(lane), int(BAND + clock()), id)
+if own[1] == 0 then all[5] = all[5] + 1 end
+call('HSET', tenants, '*', tenant_write(all[1] + 1, all[2], all[3] + 1, all[4] + size, all[5]),
+  tenant, tenant_write(own[1] + 1, own[2], own[3] + 1, own[4] + size))
 call('SET', answers, answers_write(number, '[[1]]'), 'PX', ANSWERS_MS)
 return {{1}}

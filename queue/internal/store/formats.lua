@@ -252,6 +252,25 @@ local function record_read(text)
   return {job = job == '-' and '' or job, fired = tonumber(fired), skipped = tonumber(skipped), last_skipped = tonumber(last)}
 end
 
+-- tenants holds "waiting done jobs units" for each tenant: jobs in its lanes, calls that succeeded,
+-- jobs in all states, and the sum of their sizes. Under '*' are the sums, with a fifth number: how
+-- many tenants have waiting jobs. hg_size is the size of a job: its bytes in units of 64, rounded up,
+-- and 8 units for what Redis keeps beside them. tenant_read returns zeros for nil, and nil if the text
+-- has another form.
+local SIZE_UNIT, SIZE_EACH = 64, 8
+local function size_of(bytes) return math.ceil(bytes / SIZE_UNIT) + SIZE_EACH end
+
+local function tenant_read(text)
+  if not text then return 0, 0, 0, 0, 0 end
+  local waiting, done, jobs, units, tenants = string.match(text, '^(%d+) (%d+) (%d+) (%d+) ?(%d*)$')
+  if not waiting or math.max(#waiting, #done, #jobs, #units, #tenants) > 15 then return nil end
+  return tonumber(waiting), tonumber(done), tonumber(jobs), tonumber(units), tonumber(tenants) or 0
+end
+
+local function tenant_write(waiting, done, jobs, units, tenants)
+  return format(tenants and '%.0f %.0f %.0f %.0f %.0f' or '%.0f %.0f %.0f %.0f', waiting, done, jobs, units, tenants)
+end
+
 -- handed:<worker> is a JSON list of the number of the first run and the ids of the jobs.
 -- handed_read returns the number and the list, and raises if the text has another form.
 local function handed_write(run, jobs)

@@ -45,9 +45,8 @@ local function tasks_bytes(ids, n)
   return all / #ids * n
 end
 
-local backlog = headgate .. 'backlog'
-local waiting = number(glance(0, 'HGET', backlog, '*'))
-local tenants = glance(0, 'HLEN', backlog) - glance(0, 'HEXISTS', backlog, '*')
+local sums = {tenant_read(glance(nil, 'HGET', headgate .. 'tenants', '*') or nil)}
+local waiting, tenants = sums[1] or 0, sums[5] or 0
 local counts = {waiting, tenants, number(glance(0, 'HGET', headgate .. 'totals', 'enqueued')), glance(0, 'ZCARD', headgate .. 'archive')}
 local size = 0
 for _, state in ipairs({'scheduled', 'retry', 'pending', 'active', 'archived', 'completed'}) do

@@ -80,7 +80,8 @@ local function hand_lost(first, now)
   end
 end
 
--- hand_over makes all leases in one command, and returns the jobs that were handed over.
+-- hand_over makes all leases in one command, and returns the jobs that were handed over; and for
+-- the worker how many jobs wait, how many were ever enqueued, and the number of changes of pauses.
 local function hand_over(now)
   local leases = {}
   for i, job in ipairs(handed) do leases[2 * i - 1], leases[2 * i] = math.floor(now / 1000000) + LEASE_S, job[1] end
@@ -88,5 +89,8 @@ local function hand_over(now)
     plan('ZADD', asynq .. 'lease', unpack(leases))
     plan('SET', HANDED_KEY, handed_write(HAND_RUN, handed), 'PX', KEPT_MS)
   end
-  return handed
+  local totals, waits = {}, 0
+  attempt(headgate .. 'totals', function() totals = read('HMGET', headgate .. 'totals', 'enqueued', 'pauses') end)
+  attempt(headgate .. 'tenants', function() waits = waiting_jobs('*') end)
+  return handed, waits, tonumber(totals[1] or 0) or 0, tonumber(totals[2] or 0) or 0
 end

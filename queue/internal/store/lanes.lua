@@ -27,8 +27,7 @@
 --               workers read only what is new to them; '' -> the latest deleted number
 --   pause_ends  sorted set: scope -> when its pause ends, or when its resume or hold may be
 --               deleted, µs
---   backlog     hash: tenant -> jobs in its lanes; '*' -> all
---   done        hash: tenant -> completed jobs
+--   tenants     hash: tenant -> how many jobs it has, see tenant_read in formats.lua; '*' -> all
 --   totals      hash: 'enqueued' -> accepted jobs; 'pauses' and 'limits' -> number of their
 --               changes; more in record.lua
 --   skips       hash: lane -> jobs that went since one of lower priority did
@@ -427,12 +426,78 @@ local function free_permits(id, held, now)
   return woken
 end
 
--- backlog_add adds n to the number of waiting jobs of a tenant. A tenant without any is
--- deleted.
-local function backlog_add(tenant, n)
-  count(headgate .. 'backlog', '*', n)
-  count(headgate .. 'backlog', tenant, n, 'drop')
+-- tenants_save writes the counts of tenants and their sums, with one read and one write.
+local function tenants_save(changes)
+  local TENANTS, fields, sums = headgate .. 'tenants', {'*'}, {}
+  for _, change in ipairs(changes) do
+    local tenant = change[2]
+    local sum = sums[tenant]
+    if not sum then
+      sum = {0, 0, 0, 0}
+      sums[tenant], fields[#fields + 1] = sum, tenant
+    end
+    for i = 1, 4 do sum[i] = sum[i] + change[i + 2] end
+  end
+  local all, gone = {0, 0, 0, 0, 0}, {}
+  for from = #fields, 1, -1000 do -- the sums, which come first, last
+    local first = math.max(from - 999, 1)
+    local texts, words = redis.pcall('HMGET', TENANTS, unpack(fields, first, from)), {}
+    if texts.err then return report(TENANTS, texts.err) end
+    for i = from, first, -1 do
+      local field = fields[i]
+      local old = {tenant_read(texts[i - first + 1])}
+      if not old[1] then
+        report('tenant ' .. field, string.format('%q', texts[i - first + 1]) .. ' are no counts')
+        old = {0, 0, 0, 0, 0}
+      end
+      local sum, empty = field == '*' and all or sums[field], true
+      for k = 1, 4 do
+        local now = math.max(old[k] + sum[k], 0)
+        if field ~= '*' then all[k] = all[k] + now - old[k] end
+        sum[k], empty = now, empty and now == 0
+      end
+      if field == '*' then
+        sum[5] = math.max(old[5] + all[5], 0)
+      elseif (old[1] > 0) ~= (sum[1] > 0) then
+        all[5] = all[5] + (sum[1] > 0 and 1 or -1)
+      end
+      if empty and field ~= '*' then
+        gone[#gone + 1] = field
+      else
+        words[#words + 1], words[#words + 2] = field, tenant_write(unpack(sum))
+      end
+    end
+    if words[1] then redis.call('HSET', TENANTS, unpack(words)) end
+  end
+  for i = 1, #gone, 1000 do redis.call('HDEL', TENANTS, unpack(gone, i, math.min(i + 999, #gone))) end
 end
+
+-- tenant_add adds to the counts of a tenant; see tenant_read.
+local function tenant_add(tenant, waiting, done, jobs, units)
+  after_writes = tenants_save
+  plans[#plans + 1] = {'later', tenant, waiting, done, jobs, units}
+end
+
+local function backlog_add(tenant, n) tenant_add(tenant, n, 0, 0, 0) end
+
+local function done_add(tenant) tenant_add(tenant, 0, 1, 0, 0) end
+
+-- stored_forget is called when a job is deleted. size is its hg_size; nil if the job is not from
+-- Headgate and was not counted.
+local function stored_forget(tenant, size)
+  if tonumber(size or '') then tenant_add(tenant, 0, 0, -1, -tonumber(size)) end
+end
+
+-- stored_result counts the result that a job keeps.
+local function stored_result(id, tenant, size, result)
+  if result == '' or not tonumber(size or '') then return end
+  local more = size_of(#result) - SIZE_EACH
+  plan('HSET', task_key(id), 'hg_size', int(tonumber(size) + more))
+  tenant_add(tenant, 0, 0, 0, more)
+end
+
+-- waiting_jobs returns how many jobs wait, of a tenant or of '*'.
+local function waiting_jobs(tenant) return tenant_read(read('HGET', headgate .. 'tenants', tenant)) or 0 end
 
 -- scopes_of returns the scopes of the pauses that concern a job.
 local function scopes_of(tenant, kind, endpoint)

@@ -20,7 +20,7 @@ local id, owner, tenant, kind, succeeded = unpack(ARGV, 2, 6)
 local key = task_key(id)
 local done = false
 local understood = attempt('job ' .. id, function()
-  local task = read('HMGET', key, 'state', 'group', 'hg_lost', 'hg_crashes', 'hg_done', 'hg_unique', 'hg_permits', 'hg_owner', 'hg_beside')
+  local task = read('HMGET', key, 'state', 'group', 'hg_lost', 'hg_crashes', 'hg_done', 'hg_unique', 'hg_permits', 'hg_owner', 'hg_beside', 'hg_size')
   local counted, others = nil, {}
   for _, run in ipairs(lost_read(task[3])) do
     if run[1] == owner then counted = run[2] else others[#others + 1] = run end
@@ -30,6 +30,7 @@ local understood = attempt('job ' .. id, function()
   done = succeeded == '1' and not task[5]
   if done then
     mark_done(key, ARGV[7])
+    stored_result(id, tenant, task[10], ARGV[7])
     if task[1] == 'aggregating' or task[1] == 'retry' or task[1] == 'scheduled' then
       local set = task[1] == 'aggregating' and lane_key(task[2]) or asynq .. task[1]
       if not read('ZSCORE', set, id) then error('it is not where its state says, ' .. task[1], 0) end
@@ -46,7 +47,7 @@ local understood = attempt('job ' .. id, function()
     -- them.
     if task[1] ~= 'active' or not task[8] then free_permits(id, task[7], now) end
     free_key(id, task[6])
-    count(headgate .. 'done', tenant, 1)
+    done_add(tenant)
     event(id, tenant, kind, 'done', ARGV[8], run_write({outcome = 'done', answer = ARGV[8], attempt = ARGV[9], took = tonumber(ARGV[10])}))
   end
   plan('HSET', key, 'hg_lost', lost_write(others))

@@ -168,8 +168,9 @@ local function save_faults()
   redis.pcall('PEXPIRE', key, FAULTS_MS)
 end
 
--- before_writes is what the last step does first; nil for nothing.
-local before_writes
+-- before_writes is what the last step does first; nil for nothing. after_writes is what it does at
+-- the end, with the plans that begin with 'later'.
+local before_writes, after_writes
 
 local function perform_try(...)
   local reply = redis.pcall(...)
@@ -193,7 +194,7 @@ local announces, announcement = nil, ''
 
 local function perform()
   if before_writes then before_writes() end
-  local sums, gathered, tallies, order = nil, nil, nil, {}
+  local sums, gathered, tallies, rest, order = nil, nil, nil, nil, {}
   for i = 1, #plans do
     local write = plans[i]
     if write[1] == 'gather' then
@@ -219,6 +220,9 @@ local function perform()
       local known = tallies[write[2]] or {n = 0, ends = write[4]}
       tallies[write[2]] = known
       known.n = known.n + write[3]
+    elseif write[1] == 'later' then
+      rest = rest or {}
+      rest[#rest + 1] = write
     elseif write[1] == 'try' then
       perform_try(unpack(write, 2))
     else
@@ -257,6 +261,7 @@ local function perform()
       end
     end
   end
+  if rest then after_writes(rest) end
   if announces then redis.pcall('PUBLISH', announces, announcement) end
 end
 

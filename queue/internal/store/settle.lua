@@ -177,6 +177,7 @@ local function go(id, task, failed_now, to, msg, lane, c, position)
   if what == 'gone' or what == 'kept' then unlock(id, task.lock) end
   if what == 'gone' then
     deleted[#deleted + 1] = key
+    stored_forget(tenant_of(lane), task.size)
   elseif what == 'kept' then
     state = 'completed'
     plan('ZADD', asynq .. 'completed', int(math.floor(now / 1000000) + tonumber(n)), id)
@@ -211,9 +212,9 @@ end
 -- task_read reads the fields that every settlement needs, and task_read_rest those for
 -- all but a plain success.
 local function task_read(key)
-  local t = read('HMGET', key, 'state', 'hg_owner', 'hg_done', 'group', 'hg_permits', 'hg_slot', 'hg_unique', 'hg_next', 'hg_deadline', 'unique_key')
+  local t = read('HMGET', key, 'state', 'hg_owner', 'hg_done', 'group', 'hg_permits', 'hg_slot', 'hg_unique', 'hg_next', 'hg_deadline', 'unique_key', 'hg_size')
   return {
-    state = t[1], owner = t[2], done = t[3], group = t[4], permits = t[5], slot = t[6], unique = t[7], follows = t[8], deadline = t[9], lock = t[10],
+    state = t[1], owner = t[2], done = t[3], group = t[4], permits = t[5], slot = t[6], unique = t[7], follows = t[8], deadline = t[9], lock = t[10], size = t[11],
   }
 end
 
@@ -248,8 +249,11 @@ local function settle_one(id, owner, tenant, kind, outcome, length, why, actual,
   if (outcome == 'unsure' or outcome == 'free' or outcome == 'failed') and not task.first then set('hg_first', first_run(task.released, now, owner)) end
   local spent = outcome == 'refused' or outcome == 'unsure' or outcome == 'free'
   if outcome == 'done' and new then
-    if follows or to ~= 'gone' then mark_done(key, text, log) end
-    count(headgate .. 'done', tenant, 1)
+    if follows or to ~= 'gone' then
+      mark_done(key, text, log)
+      stored_result(id, tenant_of(lane), task.size, text)
+    end
+    done_add(tenant)
   elseif outcome == 'failed' and new then
     mark_failed(key, text, log or task.log or '')
   end

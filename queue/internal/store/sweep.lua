@@ -95,7 +95,7 @@ local function recount(lane)
   local endpoints = headgate .. 'endpoints:' .. tenant
   if read('SCARD', endpoints) > MAX_ENDPOINTS then return end
   for _, one in ipairs(read('SMEMBERS', endpoints)) do sum = sum + lane_length(one) end
-  backlog_add(tenant, sum - (tonumber(read('HGET', headgate .. 'backlog', tenant) or 0) or 0))
+  backlog_add(tenant, sum - waiting_jobs(tenant))
 end
 
 local slice
