@@ -239,12 +239,12 @@ func (r *Result) read(answer any, a accepted) {
 
 // backlogFull returns the error for a cap that is reached: of jobs, or else of bytes.
 func backlogFull(tenant bool, queue string, jobs, most, bytes, mostBytes int64) error {
-	whose, what, n := "", "jobs", most
+	whose := ""
 	if tenant {
 		whose = " of the tenant"
 	}
-	if most == 0 || jobs < most {
-		what, n = "bytes", mostBytes
+	if most > 0 && jobs >= most {
+		return fmt.Errorf("%w: queue %q has %d of at most %d jobs%s, in all states", ErrBacklogFull, queue, jobs, most, whose)
 	}
-	return fmt.Errorf("%w: queue %q keeps %d jobs%s of %d bytes, in all states; the maximum is %d %s", ErrBacklogFull, queue, jobs, whose, bytes, n, what)
+	return fmt.Errorf("%w: queue %q has %d of at most %d bytes of jobs%s, in all states, and no room for this one", ErrBacklogFull, queue, bytes, mostBytes, whose)
 }

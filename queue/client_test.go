@@ -163,7 +163,7 @@ func TestBacklogCap(t *testing.T) {
 	for _, result := range r.client.EnqueueMany(t.Context(), jobs) {
 		if result.Err == nil {
 			accepted++
-		} else if !errors.Is(result.Err, ErrBacklogFull) || !strings.Contains(result.Err.Error(), "the maximum is 3") {
+		} else if !errors.Is(result.Err, ErrBacklogFull) || !strings.Contains(result.Err.Error(), "3 of at most 3 jobs of the tenant") {
 			t.Errorf("refused with %v", result.Err)
 		}
 	}

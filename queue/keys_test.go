@@ -98,7 +98,7 @@ func TestKeyWindow(t *testing.T) {
 	}
 }
 
-// TestCaps: backlog caps bound the waiting jobs of a tenant and of a queue. The results of a
+// TestCaps: backlog caps bound the jobs of a tenant and of a queue. The results of a
 // batch say which jobs were accepted.
 func TestCaps(t *testing.T) {
 	t.Parallel()
@@ -109,8 +109,8 @@ func TestCaps(t *testing.T) {
 	for _, tenant := range []string{"a", "a", "a", "a", "b", "b", "b"} {
 		jobs = append(jobs, Job{Kind: "call", Queue: r.queue, Tenant: tenant})
 	}
-	want := []string{"", "", "", `backlog is full: 3 jobs of the tenant wait in queue "` + r.queue + `"; the maximum is 3`, "", "",
-		`backlog is full: 5 jobs wait in queue "` + r.queue + `"; the maximum is 5`}
+	want := []string{"", "", "", `backlog is full: queue "` + r.queue + `" has 3 of at most 3 jobs of the tenant, in all states`, "", "",
+		`backlog is full: queue "` + r.queue + `" has 5 of at most 5 jobs, in all states`}
 	for i, result := range r.client.EnqueueMany(t.Context(), jobs) {
 		got := ""
 		if result.Err != nil {

@@ -36,6 +36,8 @@ type listing struct {
 	read  time.Time
 	found bool     // it has limits
 	kinds []string // empty: it takes any
+
+	maxRetention time.Duration // 0: no bound
 }
 
 const (
@@ -44,8 +46,8 @@ const (
 	maxListed  = 1000                   // queues that are remembered
 )
 
-// queueOf returns the queue of a job: the one it names, unless the limits of that list other kinds,
-// or that of its kind. Errors: [validation.Error], with [ErrUnknownQueue] as its cause if the
+// queueOf returns the queue of a job: the one it names, unless the limits of that list other kinds or
+// allow only a shorter retention, or that of its kind. Errors: [validation.Error], with [ErrUnknownQueue] as its cause if the
 // queue must have limits and has none.
 func (r *routes) queueOf(ctx context.Context, job Job) (string, error) {
 	r.mu.Lock()
@@ -53,7 +55,7 @@ func (r *routes) queueOf(ctx context.Context, job Job) (string, error) {
 	queue := job.Queue
 	if queue == "" {
 		var err error
-		if queue, err = r.route(ctx, job.Kind); err != nil || !r.published {
+		if queue, err = r.route(ctx, job.Kind); err != nil {
 			return queue, err
 		}
 	}
@@ -61,14 +63,19 @@ func (r *routes) queueOf(ctx context.Context, job Job) (string, error) {
 		return queue, nil // which is told with the other mistakes of the job
 	}
 	var list listing
+	tooLong := false
 	for _, age := range []time.Duration{routesAge, refusalAge} {
 		var err error
 		if list, err = r.listing(ctx, job.Kind, queue, age); err != nil {
 			return "", err
 		}
-		if (list.found || !r.published) && (len(list.kinds) == 0 || slices.Contains(list.kinds, job.Kind)) {
+		ok := (list.found || !r.published) && (len(list.kinds) == 0 || slices.Contains(list.kinds, job.Kind))
+		if tooLong = ok && list.maxRetention > 0 && job.Retention > list.maxRetention; ok && !tooLong {
 			return queue, nil
 		}
+	}
+	if tooLong {
+		return "", validation.Field("retention", fmt.Sprintf("%v is more than queue %s allows, %v", job.Retention, check.Quote(queue), list.maxRetention))
 	}
 	if !list.found {
 		names, err := store.Queues(ctx, r.redis)
@@ -122,13 +129,14 @@ func (r *routes) listing(ctx context.Context, kind, queue string, age time.Durat
 		return listing{}, &lookupError{kind, err}
 	}
 	var stored struct {
-		Kinds []string `json:"kinds"`
+		Kinds        []string `json:"kinds"`
+		MaxRetention int64    `json:"max_retention"`
 	}
 	_ = json.Unmarshal([]byte(text), &stored) // damaged limits are told by the scripts
 	if len(r.queues) >= maxListed {
 		clear(r.queues)
 	}
-	list := listing{time.Now(), err == nil, stored.Kinds}
+	list := listing{time.Now(), err == nil, stored.Kinds, time.Duration(stored.MaxRetention) * time.Second}
 	r.queues[queue] = list
 	return list, nil
 }

@@ -1,14 +1,22 @@
 package queue
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 // countsOf returns what a queue counts of a tenant; "*": of all.
@@ -70,5 +78,130 @@ func (r *rig) rightlyCounted(t *testing.T) {
 	}
 	if n := countsOf(t, client, r.queue, "*").Tenants; n != waiting {
 		t.Errorf("%d tenants wait by the count; want %d", n, waiting)
+	}
+}
+
+// TestCapsCountAllStates: what a tenant keeps in Redis counts, in whatever state it is.
+func TestCapsCountAllStates(t *testing.T) {
+	t.Parallel()
+	set := limitsOf()
+	set.Queues[""] = limits.Queue{MaxBacklog: 1}
+	for state, into := range map[string]func(r *rig, t *testing.T) string{
+		"waiting":   func(r *rig, t *testing.T) string { return r.add(t, nil) },
+		"scheduled": func(r *rig, t *testing.T) string { return r.add(t, func(job *Job) { job.In = time.Hour }) },
+		"retry": func(r *rig, t *testing.T) string {
+			return r.end(t, func(*Job) {}, func(context.Context, Running) error { return errors.New("later") }, "retried")
+		},
+		"archived": func(r *rig, t *testing.T) string {
+			return r.end(t, func(*Job) {}, func(context.Context, Running) error { return permanent{} }, string(lifecycle.Archived))
+		},
+		"completed": func(r *rig, t *testing.T) string {
+			return r.end(t, func(job *Job) { job.Retention = time.Hour }, nil, string(lifecycle.Done))
+		},
+	} {
+		t.Run(state, func(t *testing.T) {
+			t.Parallel()
+			r := startRig(t, -1, set, nil)
+			id := into(r, t)
+			job := Job{Kind: "call", Queue: r.queue, Tenant: "a", Payload: 1}
+			if _, err := r.client.Enqueue(t.Context(), job); !errors.Is(err, ErrBacklogFull) || !strings.Contains(err.Error(), "has 1 of at most 1 jobs of the tenant, in all states") {
+				t.Errorf("a second job beside one that is %s: %v", state, err)
+			}
+			job.Tenant = "b"
+			if _, err := r.client.Enqueue(t.Context(), job); err != nil {
+				t.Errorf("another tenant: %v", err)
+			}
+			r.rightlyCounted(t)
+			// What asynq's tools delete holds nobody back, though it is not counted.
+			if err := asynq.NewInspectorFromRedisClient(r.server.Client()).DeleteTask(r.queue, id); err != nil {
+				t.Fatal(err)
+			}
+			r.round(t, r.dispatcher()) // finds that the job in the lane is gone
+			r.sweep(t, 1)
+			job.Tenant = "a"
+			if _, err := r.client.Enqueue(t.Context(), job); err != nil {
+				t.Errorf("after the job was deleted: %v", err)
+			}
+		})
+	}
+}
+
+// end adds a job, and returns its id when a call ended as told.
+func (r *rig) end(t *testing.T, edit func(*Job), answer func(context.Context, Running) error, outcome string) string {
+	t.Helper()
+	r.answer = answer
+	r.run(t)
+	id := r.add(t, edit)
+	r.seen.wait(t, outcome, 1)
+	r.stop()
+	return id
+}
+
+// TestCapsOfBytes: sizes are counted exactly, of a tenant and of a queue, with follow-ups and results.
+func TestCapsOfBytes(t *testing.T) {
+	t.Parallel()
+	for _, of := range []limits.Queue{{MaxBacklogBytes: 10_000}, {MaxQueueBytes: 10_000}} {
+		set := limitsOf()
+		set.Queues[""] = of
+		r := startRig(t, -1, set, nil)
+		accepted := 0
+		for i := range 10 {
+			_, err := r.client.Enqueue(t.Context(), Job{Kind: "call", Queue: r.queue, Tenant: "a", Payload: strings.Repeat("x", 1500)})
+			if err == nil {
+				accepted++
+			} else if !errors.Is(err, ErrBacklogFull) || !strings.Contains(err.Error(), "of at most 10000 bytes of jobs") {
+				t.Errorf("job %d: %v", i, err)
+			}
+		}
+		r.rightlyCounted(t)
+		n := countsOf(t, r.server.Client(), r.queue, "a")
+		if n.Bytes > 10_000 || n.Bytes < 10_000-2200 || n.Jobs != int64(accepted) || accepted != 4 {
+			t.Errorf("%+v after %d were accepted", n, accepted)
+		}
+		_, err := r.client.Enqueue(t.Context(), Job{Kind: "call", Queue: r.queue, Tenant: "b", Payload: strings.Repeat("x", 1500)})
+		if alone := of.MaxQueueBytes == 0; alone != (err == nil) {
+			t.Errorf("another tenant under %+v: %v", of, err)
+		}
+	}
+	r := startRig(t, -1, limitsOf(), nil)
+	id := r.end(t, func(job *Job) { job.Retention, job.Tenant = time.Hour, "a" }, func(ctx context.Context, _ Running) error {
+		return SetResult(ctx, strings.Repeat("r", 6_398)) // with its quotes 100 units
+	}, string(lifecycle.Done))
+	plain := r.add(t, func(job *Job) { job.Retention, job.Tenant = time.Hour, "b" })
+	if with, without := countsOf(t, r.server.Client(), r.queue, "a"), countsOf(t, r.server.Client(), r.queue, "b"); with.Bytes != without.Bytes+6_400 {
+		t.Errorf("with a result of 6,400 bytes job %s counts as %d bytes; job %s without one as %d", id, with.Bytes, plain, without.Bytes)
+	}
+	r.rightlyCounted(t)
+	// Nothing is left in the counts when the retention is over.
+	r.server.Client().ZAdd(t.Context(), asynqwire.Key(r.queue, "completed"), zOf(id, 1))
+	if _, err := store.JanitorScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, 10); err != nil {
+		t.Fatal(err)
+	}
+	if n := countsOf(t, r.server.Client(), r.queue, "a"); n.Jobs != 0 || n.Bytes != 0 || n.Done != 1 {
+		t.Errorf("counts of a deleted job: %+v", n)
+	}
+}
+
+// TestMaxRetention: no job is kept for longer than its queue allows, nor are its follow-ups.
+func TestMaxRetention(t *testing.T) {
+	t.Parallel()
+	set := limitsOf()
+	set.Queues[""] = limits.Queue{MaxRetention: 48 * time.Hour}
+	r := startRig(t, -1, set, nil)
+	job := func(retention time.Duration) Job {
+		return Job{Kind: "call", Queue: r.queue, Tenant: "a", Payload: 1, Key: fmt.Sprint(retention), Retention: retention}
+	}
+	for _, retention := range []time.Duration{0, time.Hour, 48 * time.Hour} {
+		if _, err := r.client.Enqueue(t.Context(), job(retention)); err != nil {
+			t.Errorf("%v: %v", retention, err)
+		}
+	}
+	long, parent := job(48*time.Hour+time.Second), job(time.Minute)
+	parent.OnSuccess = &long
+	for field, job := range map[string]Job{"retention": long, "on_success.retention": parent} {
+		_, err := r.client.Enqueue(t.Context(), job)
+		if invalid, ok := errors.AsType[*validation.Error](err); !ok || invalid.Field != field || !strings.Contains(err.Error(), "48h0m1s is more than queue") {
+			t.Errorf("%s: %v", field, err)
+		}
 	}
 }

@@ -221,6 +221,9 @@ func printStatus(out io.Writer, all []queueStatus, now time.Time) error {
 		}
 		fmt.Fprintf(out, "queue %s: %d waiting, %d scheduled, %d to retry, %d released, %d in workers' hands, %d archived",
 			s.Queue, s.Waiting, s.Scheduled, s.Retry, s.Pending, s.Active, s.Archived)
+		if s.Stored > 0 {
+			fmt.Fprintf(out, "; keeps %s", keeps(s.Stored, s.StoredBytes))
+		}
 		if !s.DrainsAt.IsZero() {
 			fmt.Fprintf(out, "; drains %s", when(s.DrainsAt, now))
 		}
@@ -240,15 +243,37 @@ func printStatus(out io.Writer, all []queueStatus, now time.Time) error {
 			continue
 		}
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "TENANT\tWAITING\tNEXT SLOT\tHELD BY\tDONE\tARCHIVED\tDRAINS")
+		fmt.Fprintln(w, "TENANT\tWAITING\tNEXT SLOT\tHELD BY\tDONE\tARCHIVED\tKEEPS\tDRAINS")
 		for _, t := range s.tenants {
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t%d\t%s\n", printable(t.Tenant), t.Waiting, soon(t.Next, now), printable(heldWords(t, now)), t.Done, s.archived[t.Tenant], when(t.DrainsAt, now))
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t%d\t%s\t%s\n", printable(t.Tenant), t.Waiting, soon(t.Next, now), printable(heldWords(t, now)), t.Done, s.archived[t.Tenant],
+				keeps(t.Stored, t.StoredBytes), when(t.DrainsAt, now))
 		}
 		if err := w.Flush(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// keeps is how many jobs are in Redis in all states, and their size: "1200 jobs, 1.4 MiB".
+func keeps(jobs, bytes int64) string {
+	if jobs == 0 {
+		return "-"
+	}
+	size, units := float64(bytes), []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	i := 0
+	for ; size >= 1000 && i < len(units)-1; i++ {
+		size /= 1024
+	}
+	digits := 1
+	if i == 0 || size >= 100 {
+		digits = 0
+	}
+	what := "jobs"
+	if jobs == 1 {
+		what = "job"
+	}
+	return fmt.Sprintf("%d %s, %.*f %s", jobs, what, digits, size, units[i])
 }
 
 // heldWords is what holds a tenant, be it a limit or not.

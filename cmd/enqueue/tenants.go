@@ -46,7 +46,7 @@ func tenants(cmd *cobra.Command, o *options, name string, only inspect.TenantFil
 		})
 	}
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "QUEUE\tTENANT\tWAITING\tDONE\tWEIGHT\tPAUSED\tOVERRIDES")
+	fmt.Fprintln(w, "QUEUE\tTENANT\tWAITING\tDONE\tKEEPS\tWEIGHT\tPAUSED\tOVERRIDES")
 	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
 		return eachTenant(ctx, inspect.New(client), name, only, func(t inspect.TenantRow) error {
 			var paused, changed []string
@@ -64,7 +64,7 @@ func tenants(cmd *cobra.Command, o *options, name string, only inspect.TenantFil
 			for _, f := range overrides {
 				changed = append(changed, f.Name+" "+f.String())
 			}
-			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", name, printable(t.Tenant), t.Waiting, t.Done, strconv.FormatFloat(t.Weight, 'g', -1, 64),
+			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", name, printable(t.Tenant), t.Waiting, t.Done, keeps(t.Stored, t.StoredBytes), strconv.FormatFloat(t.Weight, 'g', -1, 64),
 				printable(cmp.Or(strings.Join(paused, "; "), "-")), cmp.Or(strings.Join(changed, "; "), "-"))
 			return nil
 		})

@@ -92,8 +92,8 @@ func TestRunDrainsFirst(t *testing.T) {
 	if errText := endOf(t, ended); errText != "" {
 		t.Error(errText)
 	}
-	if done := server.Client().HGet(t.Context(), "headgate:{webhook}:done", "a").Val(); done != "1" {
-		t.Errorf("%s calls are done", done)
+	if counts := server.Client().HGet(t.Context(), "headgate:{webhook}:tenants", "a").Val(); counts != "0 1 0 0" {
+		t.Errorf("the counts are %s", counts)
 	}
 }
 

@@ -78,13 +78,16 @@ func (a *API) limits(r *request) (answer, error) {
 		return answer{}, err
 	}
 	out := struct {
-		Limits      []ruleJSON        `json:"limits"`
-		Kinds       []string          `json:"kinds"`
-		MaxBacklog  int64             `json:"max_backlog,omitempty"`
-		MaxQueue    int64             `json:"max_queue,omitempty"`
-		SendWindows map[string]string `json:"send_windows"`
-		Overrides   []overriddenJSON  `json:"overrides"`
-	}{[]ruleJSON{}, list(published.Kinds), published.MaxBacklog, published.MaxQueue, map[string]string{}, []overriddenJSON{}}
+		Limits          []ruleJSON        `json:"limits"`
+		Kinds           []string          `json:"kinds"`
+		MaxBacklog      int64             `json:"max_backlog,omitempty"`
+		MaxBacklogBytes int64             `json:"max_backlog_bytes,omitempty"`
+		MaxQueue        int64             `json:"max_queue,omitempty"`
+		MaxQueueBytes   int64             `json:"max_queue_bytes,omitempty"`
+		MaxRetention    float64           `json:"max_retention_seconds,omitempty"`
+		SendWindows     map[string]string `json:"send_windows"`
+		Overrides       []overriddenJSON  `json:"overrides"`
+	}{[]ruleJSON{}, list(published.Kinds), published.MaxBacklog, published.MaxBacklogBytes, published.MaxQueue, published.MaxQueueBytes, published.MaxRetention.Seconds(), map[string]string{}, []overriddenJSON{}}
 	for _, f := range all {
 		out.Limits = append(out.Limits, ruleOf(f))
 	}

@@ -15,25 +15,27 @@ import (
 // overviewJSON is the current state of a queue. For keys of single tenants it covers only
 // these, and omits figures of the queue as a whole.
 type overviewJSON struct {
-	Queue      string                     `json:"queue"`
-	Now        moment                     `json:"now"`
-	Waiting    int64                      `json:"waiting"`
-	Scheduled  *int64                     `json:"scheduled,omitempty"`
-	Retry      *int64                     `json:"retry,omitempty"`
-	Pending    *int64                     `json:"pending,omitempty"`
-	Active     *int64                     `json:"active,omitempty"`
-	Archived   *int64                     `json:"archived,omitempty"`
-	Enqueued   *int64                     `json:"enqueued,omitempty"`
-	Tenants    int64                      `json:"tenants"`
-	Allowed    float64                    `json:"allowed_per_second"`
-	DrainsAt   *moment                    `json:"drains_at,omitempty"`
-	Confidence string                     `json:"confidence"`
-	Top        *outlookJSON               `json:"top,omitempty"`
-	Pauses     []pauseJSON                `json:"pauses"`
-	Answers    map[lifecycle.Answer]int64 `json:"answers,omitzero"` // calls in total, by answer
-	Calls      *int64                     `json:"calls,omitempty"`
-	Faults     []faultJSON                `json:"faults,omitzero"`
-	Unserved   []string                   `json:"unserved,omitempty"` // why no worker takes its jobs, or some of them
+	Queue       string                     `json:"queue"`
+	Now         moment                     `json:"now"`
+	Waiting     int64                      `json:"waiting"`
+	Scheduled   *int64                     `json:"scheduled,omitempty"`
+	Retry       *int64                     `json:"retry,omitempty"`
+	Pending     *int64                     `json:"pending,omitempty"`
+	Active      *int64                     `json:"active,omitempty"`
+	Archived    *int64                     `json:"archived,omitempty"`
+	Enqueued    *int64                     `json:"enqueued,omitempty"`
+	Stored      *int64                     `json:"stored,omitempty"`
+	StoredBytes *int64                     `json:"stored_bytes,omitempty"`
+	Tenants     int64                      `json:"tenants"`
+	Allowed     float64                    `json:"allowed_per_second"`
+	DrainsAt    *moment                    `json:"drains_at,omitempty"`
+	Confidence  string                     `json:"confidence"`
+	Top         *outlookJSON               `json:"top,omitempty"`
+	Pauses      []pauseJSON                `json:"pauses"`
+	Answers     map[lifecycle.Answer]int64 `json:"answers,omitzero"` // calls in total, by answer
+	Calls       *int64                     `json:"calls,omitempty"`
+	Faults      []faultJSON                `json:"faults,omitzero"`
+	Unserved    []string                   `json:"unserved,omitempty"` // why no worker takes its jobs, or some of them
 }
 
 // faultJSON is a record in Redis that the queue's scripts could not read.
@@ -46,7 +48,7 @@ type faultJSON struct {
 func overviewOf(o inspect.Overview) overviewJSON {
 	out := overviewJSON{
 		Queue: o.Queue, Now: moment{o.Now}, Waiting: o.Waiting, Scheduled: &o.Scheduled, Retry: &o.Retry, Pending: &o.Pending,
-		Active: &o.Active, Archived: &o.Archived, Enqueued: &o.Enqueued, Tenants: o.Tenants, Allowed: o.Allowed,
+		Active: &o.Active, Archived: &o.Archived, Enqueued: &o.Enqueued, Stored: &o.Stored, StoredBytes: &o.StoredBytes, Tenants: o.Tenants, Allowed: o.Allowed,
 		DrainsAt: at(o.DrainsAt), Confidence: string(o.Confidence), Pauses: []pauseJSON{},
 		Answers: o.Answers, Calls: &o.Calls, Faults: []faultJSON{},
 	}
@@ -143,20 +145,22 @@ func (a *API) thereIs(r *request) error {
 
 type rowJSON struct {
 	outlookJSON
-	Done       int64       `json:"done"`
-	Weight     float64     `json:"weight"`
-	Limit      string      `json:"limit"`
-	Level      float64     `json:"level"`
-	Capacity   float64     `json:"capacity"`
-	Pauses     []pauseJSON `json:"pauses"`
-	Overridden bool        `json:"overridden"`
+	Done        int64       `json:"done"`
+	Stored      int64       `json:"stored"`
+	StoredBytes int64       `json:"stored_bytes"`
+	Weight      float64     `json:"weight"`
+	Limit       string      `json:"limit"`
+	Level       float64     `json:"level"`
+	Capacity    float64     `json:"capacity"`
+	Pauses      []pauseJSON `json:"pauses"`
+	Overridden  bool        `json:"overridden"`
 
 	// Own is what was published for this tenant alone.
 	Own map[string]string `json:"own,omitempty"`
 }
 
 func (r *request) rowOf(t inspect.TenantRow) rowJSON {
-	return rowJSON{outlookOf(t.Outlook), t.Done, t.Weight, t.Limit, t.Level, t.Capacity, pausesOf(t.Pauses, r.caller.mayTenant), t.Overridden, t.Own}
+	return rowJSON{outlookOf(t.Outlook), t.Done, t.Stored, t.StoredBytes, t.Weight, t.Limit, t.Level, t.Capacity, pausesOf(t.Pauses, r.caller.mayTenant), t.Overridden, t.Own}
 }
 
 // tenants lists all tenants, or only the caller's.

@@ -81,10 +81,10 @@ func TestShares(t *testing.T) {
 func TestSharesOverHTTP(t *testing.T) {
 	r, keys := keyed(t, redistest.Start(t), Key{ID: "ops", Scopes: []Scope{Read}}, Key{ID: "acme", Scopes: []Scope{Read}, Tenants: []string{"acme"}})
 	r.publish(throttle.PerSecond(1))
-	at, done := "/queues/"+r.queue+"/shares", "headgate:{"+r.queue+"}:done"
+	at, counts := "/queues/"+r.queue+"/shares", "headgate:{"+r.queue+"}:tenants"
 	r.key = keys["ops"]
 	for _, n := range []int64{5, 25} {
-		if err := r.redis.HSet(t.Context(), done, "a%20b", n).Err(); err != nil {
+		if err := r.redis.HSet(t.Context(), counts, "a%20b", fmt.Sprintf("0 %d 0 0", n)).Err(); err != nil {
 			t.Fatal(err)
 		}
 		r.api.shares.mu.Lock()

@@ -161,6 +161,8 @@ var (
 	backlogJobs  = queueDesc("headgate_backlog_jobs", "Jobs that wait in lanes.")
 	queueJobs    = queueDesc("headgate_jobs", "Jobs beside those that wait in lanes, by state.", "state")
 	jobsEnqueued = queueDesc("headgate_jobs_enqueued_total", "Jobs accepted by the queue from all clients.")
+	storedJobs   = queueDesc("headgate_stored_jobs", "Jobs in all states, completed jobs that are kept among them; what max_queue bounds.")
+	storedBytes  = queueDesc("headgate_stored_bytes", "Size of the jobs in all states: messages, follow-ups, results, and 512 bytes for each; what max_queue_bytes bounds.")
 	drainSeconds = queueDesc("headgate_drain_seconds", "Time until nothing waits any more, as things are; left out when it is not known.")
 	allowedRate  = queueDesc("headgate_allowed_jobs_per_second", "Jobs a second that limits let go of what waits; 0: nothing waits, or it is not known.")
 	tenantsWait  = queueDesc("headgate_tenants_waiting", "Tenants with jobs in lanes.")
@@ -177,6 +179,8 @@ var (
 
 	tenantBacklog     = queueDesc("headgate_tenant_backlog_jobs", "Jobs of a tenant that wait in lanes, of the tenants that are shown.", "tenant")
 	tenantDone        = queueDesc("headgate_tenant_calls_succeeded_total", "Calls of a tenant that succeeded, of the tenants that are shown.", "tenant")
+	tenantStored      = queueDesc("headgate_tenant_stored_jobs", "Jobs of a tenant in all states, of the tenants that are shown; what max_backlog bounds.", "tenant")
+	tenantBytes       = queueDesc("headgate_tenant_stored_bytes", "Size of the jobs of a tenant in all states, of the tenants that are shown; what max_backlog_bytes bounds.", "tenant")
 	tenantsSuppressed = queueDesc("headgate_tenants_suppressed", "Tenants with jobs in lanes that have no series of their own.")
 
 	// With the names of asynq's own collector (package x/metrics).
@@ -189,8 +193,8 @@ var (
 	asynqPaused    = queueDesc("asynq_queue_paused_total", "1 when asynq's tools paused the queue, else 0.")
 
 	queueDescs = []*prometheus.Desc{
-		workersAlive, queueUp, backlogJobs, queueJobs, jobsEnqueued, drainSeconds, allowedRate, tenantsWait, unservedJobs, scriptFaults, pausedUntil,
-		limitRate, limitCapacity, limitUsed, limitAdapted, tenantBacklog, tenantDone, tenantsSuppressed,
+		workersAlive, queueUp, backlogJobs, queueJobs, jobsEnqueued, storedJobs, storedBytes, drainSeconds, allowedRate, tenantsWait, unservedJobs, scriptFaults, pausedUntil,
+		limitRate, limitCapacity, limitUsed, limitAdapted, tenantBacklog, tenantDone, tenantStored, tenantBytes, tenantsSuppressed,
 		asynqTasks, asynqSize, asynqLatency, asynqMemory, asynqProcessed, asynqFailed, asynqPaused,
 	}
 )

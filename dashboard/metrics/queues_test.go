@@ -228,8 +228,8 @@ func TestTenantSeries(t *testing.T) {
 				seen++
 			}
 		}
-		if seen != 2*len(test.want) {
-			t.Errorf("%q: %d series of tenants, want two for each of %d", text, seen, len(test.want))
+		if seen != 4*len(test.want) {
+			t.Errorf("%q: %d series of tenants, want four for each of %d", text, seen, len(test.want))
 		}
 		for tenant, jobs := range test.want {
 			if n, ok := got[fmt.Sprintf(`headgate_tenant_backlog_jobs{queue=%q,tenant=%q}`, name, tenant)]; !ok || n != jobs {
@@ -280,8 +280,8 @@ func TestManyTenantsMakeFewSeries(t *testing.T) {
 		t.Errorf("%d series beside %d tenants, %d beside 2; suppressed: %v", none, many, few, got[`headgate_tenants_suppressed{queue="many"}`])
 	}
 	some, got := count("many", Tenants{Top: top})
-	if some != none+2*top || got[`headgate_tenants_suppressed{queue="many"}`] != many-top {
-		t.Errorf("%d series with %d tenants shown, want %d more than %d; suppressed: %v", some, top, 2*top, none, got[`headgate_tenants_suppressed{queue="many"}`])
+	if some != none+4*top || got[`headgate_tenants_suppressed{queue="many"}`] != many-top {
+		t.Errorf("%d series with %d tenants shown, want %d more than %d; suppressed: %v", some, top, 4*top, none, got[`headgate_tenants_suppressed{queue="many"}`])
 	}
 	if n := got[`headgate_tenant_backlog_jobs{queue="many",tenant="tenant-000777"}`]; n != 5 {
 		t.Errorf("the tenant with the longest backlog has %v jobs, want 5", n)

@@ -48,6 +48,8 @@ func (s series) queue(g inspect.Gauges) {
 		s.gauge(queueJobs, float64(of.n), of.state)
 	}
 	s.counter(jobsEnqueued, g.Enqueued)
+	s.gauge(storedJobs, float64(g.Stored))
+	s.gauge(storedBytes, float64(g.StoredBytes))
 	s.gauge(tenantsWait, float64(g.Tenants))
 	s.gauge(scriptFaults, float64(g.Faults))
 	whole := false
@@ -101,6 +103,8 @@ func (s series) forecast(g inspect.Gauges, f forecast, known bool) {
 	for _, t := range f.tenants {
 		s.gauge(tenantBacklog, float64(t.Waiting), t.Tenant)
 		s.counter(tenantDone, t.Done, t.Tenant)
+		s.gauge(tenantStored, float64(t.Stored), t.Tenant)
+		s.gauge(tenantBytes, float64(t.StoredBytes), t.Tenant)
 		if t.Waiting > 0 {
 			waiting++
 		}

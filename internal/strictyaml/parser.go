@@ -3,8 +3,11 @@ package strictyaml
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 
@@ -155,6 +158,58 @@ func (p *Parser) Count(into **int64) Read {
 			return
 		}
 		*into = &n
+	}
+}
+
+// Most returns a reader of a cap: a whole number of at least 1, or else 0.
+func (p *Parser) Most(into *int64) Read {
+	return func(node *yaml.Node, path string) {
+		var n *int64
+		if p.Count(&n)(node, path); n != nil {
+			*into = *n
+		}
+	}
+}
+
+// sizes are the units of Size.
+var sizes = []struct {
+	suffix string
+	bytes  int64
+}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}}
+
+// Size returns a reader of a number of bytes of at least 1, with or without a unit, such as 64MiB.
+func (p *Parser) Size(into *int64) Read {
+	return func(node *yaml.Node, path string) {
+		if !p.Word(node, path) {
+			return
+		}
+		digits, unit := node.Value, int64(1)
+		for _, size := range sizes {
+			if rest, ok := strings.CutSuffix(node.Value, size.suffix); ok {
+				digits, unit = rest, size.bytes
+			}
+		}
+		n, err := strconv.ParseInt(digits, 10, 64)
+		if err != nil || n < 1 || n > math.MaxInt64/unit {
+			p.Wrong(node, path, "must be a number of bytes such as 500000 or 64MiB, not %s", p.Describe(node))
+			return
+		}
+		*into = n * unit
+	}
+}
+
+// Duration returns a reader of a duration such as 24h.
+func (p *Parser) Duration(into *time.Duration) Read {
+	return func(node *yaml.Node, path string) {
+		if !p.Word(node, path) {
+			return
+		}
+		length, err := time.ParseDuration(node.Value)
+		if err != nil || length <= 0 {
+			p.Wrong(node, path, "must be a duration such as 24h, not %s", p.Describe(node))
+			return
+		}
+		*into = length
 	}
 }
 

@@ -32,6 +32,8 @@ type Gauges struct {
 	Tenants   int64 // tenants with waiting jobs
 	Faults    int64 // faults of scripts; see [Faults]
 
+	Stored, StoredBytes int64 // jobs in all states and their size; see [Overview]
+
 	Limits []LimitGauge
 	Pauses []Pause // in force for the whole queue or a kind, and holds of the accounts of kinds
 
@@ -120,7 +122,7 @@ func gaugesOf(queue string, rules limits.Queue, reply any) (Gauges, error) {
 	if since := n.Int(); since > 0 {
 		g.Asynq.Latency = max(time.Duration(now-since)*time.Microsecond, 0)
 	}
-	g.Asynq.Bytes, g.Faults = n.Int(), n.Int()
+	g.Asynq.Bytes, g.Faults, g.Stored, g.StoredBytes = n.Int(), n.Int(), n.Int(), n.Int()
 	for _, limit := range rules.Limits {
 		g.Limits = append(g.Limits, limitGauge(limit, seen.List()))
 	}

@@ -36,14 +36,18 @@ type Queue struct {
 	// Limits hold together: a job goes at a moment at which all admit it.
 	Limits []Limit
 
-	// MaxBacklog is how many jobs of one tenant may wait in lanes; more are refused
-	// with [queue.ErrBacklogFull], whenever they are for. Jobs for later count once they
-	// are due. 0: no bound.
-	MaxBacklog int64
+	// MaxBacklog is how many jobs of one tenant the queue keeps, in all states: waiting, scheduled,
+	// to be retried, archived, and completed but not yet forgotten. More are refused with
+	// [queue.ErrBacklogFull]. MaxBacklogBytes is the same for their size: of messages with payload
+	// and headers, follow-ups and results, and 512 bytes for each job. 0: no bound.
+	MaxBacklog, MaxBacklogBytes int64
 
-	// MaxQueue is how many jobs of all tenants together may wait; more are
-	// refused with [queue.ErrBacklogFull]. 0: no bound.
-	MaxQueue int64
+	// MaxQueue and MaxQueueBytes are the same for all tenants together. 0: no bound.
+	MaxQueue, MaxQueueBytes int64
+
+	// MaxRetention is the longest Retention of a job, at least 24 h, which is that of jobs with a
+	// key; a longer one is refused. 0: no bound.
+	MaxRetention time.Duration
 
 	// SendWindows say when jobs of a kind may go, and under [AllKinds] when any
 	// job of the queue may. They hold together, as limits do: a kind with a
@@ -141,6 +145,8 @@ func (l Limit) Raises(c Change) bool {
 }
 
 const maxLimits = 16
+
+const minRetention = 24 * time.Hour // jobs with keys and follow-ups are kept for that long
 
 // Validate returns a [validation.Error] for everything that is wrong with the limit, joined, or
 // nil. Fields have their names in a limits file.
@@ -245,11 +251,16 @@ func (l Set) Validate() error {
 			}
 			kinds[kind] = name
 		}
-		if q.MaxBacklog < 0 {
-			wrong(path+".max_backlog", "%d must not be negative", q.MaxBacklog)
+		for _, most := range []struct {
+			name string
+			n    int64
+		}{{"max_backlog", q.MaxBacklog}, {"max_backlog_bytes", q.MaxBacklogBytes}, {"max_queue", q.MaxQueue}, {"max_queue_bytes", q.MaxQueueBytes}} {
+			if most.n < 0 {
+				wrong(path+"."+most.name, "%d must not be negative", most.n)
+			}
 		}
-		if q.MaxQueue < 0 {
-			wrong(path+".max_queue", "%d must not be negative", q.MaxQueue)
+		if q.MaxRetention != 0 && (q.MaxRetention < minRetention || q.MaxRetention > check.MaxAhead || q.MaxRetention%time.Second != 0) {
+			wrong(path+".max_retention", "%v must be 24h to 10 years, in whole seconds: jobs with keys and follow-ups are kept for 24h", q.MaxRetention)
 		}
 		for _, kind := range slices.Sorted(maps.Keys(q.SendWindows)) {
 			if kind != AllKinds && !slices.Contains(q.Kinds, kind) {

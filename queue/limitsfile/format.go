@@ -17,7 +17,13 @@ import (
 func Format(set limits.Set) ([]byte, error) {
 	file := fileText{Queues: map[string]queueText{}, Tenants: map[string]tenantText{}}
 	for name, q := range set.Queues {
-		out := queueText{Kinds: q.Kinds, MaxBacklog: q.MaxBacklog, MaxQueue: q.MaxQueue, SendWindows: map[string]string{}}
+		out := queueText{
+			Kinds: q.Kinds, MaxBacklog: q.MaxBacklog, MaxBacklogBytes: q.MaxBacklogBytes, MaxQueue: q.MaxQueue, MaxQueueBytes: q.MaxQueueBytes,
+			SendWindows: map[string]string{},
+		}
+		if q.MaxRetention > 0 {
+			out.MaxRetention = q.MaxRetention.String()
+		}
 		for _, l := range q.Limits {
 			out.Limits = append(out.Limits, limitOf(l))
 		}
@@ -57,11 +63,14 @@ type (
 		Tenants map[string]tenantText `yaml:"tenants,omitempty"`
 	}
 	queueText struct {
-		Kinds       []string          `yaml:"kinds,omitempty,flow"`
-		Limits      []limitText       `yaml:"limits,omitempty"`
-		MaxBacklog  int64             `yaml:"max_backlog,omitempty"`
-		MaxQueue    int64             `yaml:"max_queue,omitempty"`
-		SendWindows map[string]string `yaml:"send_windows,omitempty"`
+		Kinds           []string          `yaml:"kinds,omitempty,flow"`
+		Limits          []limitText       `yaml:"limits,omitempty"`
+		MaxBacklog      int64             `yaml:"max_backlog,omitempty"`
+		MaxBacklogBytes int64             `yaml:"max_backlog_bytes,omitempty"`
+		MaxQueue        int64             `yaml:"max_queue,omitempty"`
+		MaxQueueBytes   int64             `yaml:"max_queue_bytes,omitempty"`
+		MaxRetention    string            `yaml:"max_retention,omitempty"`
+		SendWindows     map[string]string `yaml:"send_windows,omitempty"`
 	}
 	limitText struct {
 		Name       string             `yaml:"name"`

@@ -75,6 +75,8 @@ func generated(t *rapid.T) limits.Set {
 		}
 		if maybe("backlog") {
 			queue.MaxBacklog, queue.MaxQueue = count("max_backlog"), count("max_queue")
+			queue.MaxBacklogBytes, queue.MaxQueueBytes = count("max_backlog_bytes"), count("max_queue_bytes")
+			queue.MaxRetention = 24*time.Hour + time.Duration(rapid.IntRange(0, 1000).Draw(t, "max_retention"))*time.Second
 		}
 		if maybe("window") {
 			queue.SendWindows = map[string]sendwindow.Window{"*": window("of all"), name: window("of the kind")}
@@ -268,9 +270,12 @@ func TestPublishedByDifferentFiles(t *testing.T) {
 // TestCompareLimitsNamedLikeSettings: a limit with the name of a setting of its queue does not
 // hide a change of the setting.
 func TestCompareLimitsNamedLikeSettings(t *testing.T) {
-	const text = `queues: {q: {kinds: [a], max_backlog: 5, max_queue: 5, limits: [
+	const text = `queues: {q: {kinds: [a], max_backlog: 5, max_queue: 5, max_backlog_bytes: 1KiB, max_queue_bytes: 5, max_retention: 24h, limits: [
   {name: kinds, algorithm: leaky_bucket, rate: 1/s},
   {name: max_backlog, algorithm: leaky_bucket, rate: 1/s},
+  {name: max_retention, algorithm: leaky_bucket, rate: 1/s},
+  {name: max_backlog_bytes, algorithm: leaky_bucket, rate: 1/s},
+  {name: max_queue_bytes, algorithm: leaky_bucket, rate: 1/s},
   {name: max_queue, algorithm: leaky_bucket, rate: 1/s}]}}`
 	client := redistest.Start(t).Client()
 	parsed := func(text string) limits.Set {
@@ -284,9 +289,9 @@ func TestCompareLimitsNamedLikeSettings(t *testing.T) {
 	if err := operate.Publish(t.Context(), client, parsed(text)); err != nil {
 		t.Fatal(err)
 	}
-	changed := strings.NewReplacer("kinds: [a]", "kinds: [b]", "max_backlog: 5", "max_backlog: 9", "max_queue: 5", "max_queue: 9").Replace(text)
+	changed := strings.NewReplacer("kinds: [a]", "kinds: [b]", "max_backlog: 5", "max_backlog: 9", "max_queue: 5", "max_queue: 9", "1KiB", "2KiB", "max_queue_bytes: 5", "max_queue_bytes: 9", "24h", "25h").Replace(text)
 	all, err := operate.Compare(t.Context(), client, parsed(changed))
-	if err != nil || len(all) != 1 || !reflect.DeepEqual(all[0].After, map[string]string{"kinds": "b", "max_backlog": "9", "max_queue": "9"}) {
-		t.Errorf("%+v, %v; want the three settings", all, err)
+	if err != nil || len(all) != 1 || !reflect.DeepEqual(all[0].After, map[string]string{"kinds": "b", "max_backlog": "9", "max_queue": "9", "max_backlog_bytes": "2048", "max_queue_bytes": "9", "max_retention": "25h0m0s"}) {
+		t.Errorf("%+v, %v; want all six settings", all, err)
 	}
 }

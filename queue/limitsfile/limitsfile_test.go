@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/sendwindow"
@@ -90,6 +91,9 @@ func TestParseUnitsAndWindows(t *testing.T) {
       - {name: tokens, per: [tenant], algorithm: token_bucket, rate: 100000/min, unit: tokens, adaptive: true}
       - {name: calls, algorithm: leaky_bucket, rate: 50/s, adaptive: false}
     max_queue: 500000
+    max_backlog_bytes: 64MiB
+    max_queue_bytes: 5000000000
+    max_retention: 48h
     send_windows:
       "*": Mon-Fri 09:00–18:00, Sat 10:00-14:00 Europe/Berlin
       ai.batch: 12:00-16:00 UTC
@@ -109,6 +113,9 @@ tenants:
 	}
 	if ai.MaxQueue != 500000 || ai.MaxBacklog != 0 {
 		t.Errorf("max_queue = %d, max_backlog = %d", ai.MaxQueue, ai.MaxBacklog)
+	}
+	if ai.MaxBacklogBytes != 64<<20 || ai.MaxQueueBytes != 5e9 || ai.MaxRetention != 48*time.Hour {
+		t.Errorf("max_backlog_bytes = %d, max_queue_bytes = %d, max_retention = %v", ai.MaxBacklogBytes, ai.MaxQueueBytes, ai.MaxRetention)
 	}
 	for what, window := range map[string]struct {
 		got  sendwindow.Window
@@ -206,6 +213,9 @@ func TestAllMistakesAtOnce(t *testing.T) {
         burst: 0
         timezone: Mars/Olympus
     max_backlog: many
+    max_queue_bytes: 64 MB
+    max_backlog_bytes: 99999999999GiB
+    max_retention: 2 days
   email: {}
 plans:
   gold: {limits: {email: {tenant: {rate: 1/s}}}, wieght: 3}
@@ -222,12 +232,15 @@ extra: 1
 		`line 12: queues.email.limits[1].burst: 0 must be at least 1`,
 		`line 13: queues.email.limits[1].timezone: "Mars/Olympus" must be a time zone`,
 		`line 14: queues.email.max_backlog: must be a whole number`,
-		`line 15: queues.email: duplicate field`,
-		`line 17: plans.gold.wieght: unknown field; did you mean "weight"?`,
-		`line 19: tenants.acme.weight: 0 must be 0.001`,
-		`line 19: tenants.acme.plan: unknown plan "glod"; did you mean "gold"?`,
-		`line 20: tenants.globex: anchors and aliases are not supported`,
-		`line 21: extra: unknown field`,
+		`line 15: queues.email.max_queue_bytes: must be a number of bytes such as 500000 or 64MiB, not "64 MB"`,
+		`line 16: queues.email.max_backlog_bytes: must be a number of bytes`,
+		`line 17: queues.email.max_retention: must be a duration such as 24h, not "2 days"`,
+		`line 18: queues.email: duplicate field`,
+		`line 20: plans.gold.wieght: unknown field; did you mean "weight"?`,
+		`line 22: tenants.acme.weight: 0 must be 0.001`,
+		`line 22: tenants.acme.plan: unknown plan "glod"; did you mean "gold"?`,
+		`line 23: tenants.globex: anchors and aliases are not supported`,
+		`line 24: extra: unknown field`,
 	}
 	for _, line := range want {
 		if err == nil || !strings.Contains(err.Error(), line) {

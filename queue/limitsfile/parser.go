@@ -123,11 +123,13 @@ func (p *parser) file(root *yaml.Node) limits.Set {
 
 func (p *parser) queue(node *yaml.Node, path string) limits.Queue {
 	var q limits.Queue
-	var backlog, most *int64
 	p.Fields(node, path, map[string]read{
-		"kinds":       p.Texts(&q.Kinds),
-		"max_backlog": p.Count(&backlog),
-		"max_queue":   p.Count(&most),
+		"kinds":             p.Texts(&q.Kinds),
+		"max_backlog":       p.Most(&q.MaxBacklog),
+		"max_backlog_bytes": p.Size(&q.MaxBacklogBytes),
+		"max_queue":         p.Most(&q.MaxQueue),
+		"max_queue_bytes":   p.Size(&q.MaxQueueBytes),
+		"max_retention":     p.Duration(&q.MaxRetention),
 		"send_windows": func(node *yaml.Node, path string) {
 			q.SendWindows = map[string]sendwindow.Window{}
 			p.Entries(node, path, func(kind, value *yaml.Node, at string) {
@@ -140,12 +142,6 @@ func (p *parser) queue(node *yaml.Node, path string) limits.Queue {
 			p.Items(node, path, func(item *yaml.Node, at string) { q.Limits = append(q.Limits, p.limit(item, at)) })
 		},
 	})
-	if backlog != nil {
-		q.MaxBacklog = *backlog
-	}
-	if most != nil {
-		q.MaxQueue = *most
-	}
 	return q
 }
 

@@ -290,8 +290,10 @@ func publishQueue(ctx context.Context, client redis.UniversalClient, queue strin
 func stored(set limits.Set, queue string) (map[string]string, error) {
 	q, tenants := set.Queues[queue], effective.StoreTenants(set, queue)
 	stored := effective.Queue{
-		Limits: []effective.Limit{}, Attributes: effective.Attributes(q), MaxBacklog: q.MaxBacklog, MaxQueue: q.MaxQueue, Kinds: q.Kinds,
-		SendWindows: map[string]string{},
+		Limits: []effective.Limit{}, Attributes: effective.Attributes(q), Kinds: q.Kinds,
+		MaxBacklog: q.MaxBacklog, MaxBacklogBytes: q.MaxBacklogBytes, MaxQueue: q.MaxQueue, MaxQueueBytes: q.MaxQueueBytes,
+		MaxRetention: int64(q.MaxRetention / time.Second),
+		SendWindows:  map[string]string{},
 	}
 	windows := map[string]bool{}
 	for kind, window := range q.SendWindows {

@@ -31,6 +31,14 @@ export function plural(n: number, one: string, many = one + 's'): string {
 	return `${num(n)} ${n === 1 ? one : many}`;
 }
 
+/** A size: 640 B, 1.4 MiB. */
+export function bytes(n: number): string {
+	const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+	let i = 0;
+	for (; n >= 1000 && i < units.length - 1; i++) n /= 1024;
+	return `${i === 0 || n >= 100 ? whole.format(n) : n.toFixed(1)} ${units[i]}`;
+}
+
 /** A duration in one unit: 84 ms, 12 s, 40 min. */
 export function span(ms: number): string {
 	ms = Math.max(ms, 0);

@@ -20,11 +20,11 @@ export interface Overview {
 	queue: string; now: string; waiting: number; tenants: number; allowed_per_second: number; drains_at?: string; confidence: Confidence;
 	top?: Outlook; pauses?: Pause[] | null; unserved?: string[];
 	// Figures of the whole queue: absent for keys that are limited to some tenants.
-	scheduled?: number; retry?: number; pending?: number; active?: number; archived?: number; enqueued?: number; answers?: Answers | null; calls?: number;
+	scheduled?: number; retry?: number; pending?: number; active?: number; archived?: number; enqueued?: number; stored?: number; stored_bytes?: number; answers?: Answers | null; calls?: number;
 	faults?: Fault[] | null;
 }
 export interface TenantRow extends Outlook {
-	done: number; weight: number; limit: string; level: number; capacity: number; pauses?: Pause[] | null; overridden: boolean;
+	done: number; stored: number; stored_bytes: number; weight: number; limit: string; level: number; capacity: number; pauses?: Pause[] | null; overridden: boolean;
 	/** What the limits file sets for this tenant alone, by name. */
 	own?: Record<string, string>;
 }
@@ -75,7 +75,7 @@ export interface FailureKey { outcome: string; kind: string; reason: string }
 export interface FailureGroup extends FailureKey { jobs: number; tenants: number; newest: string; example: string; job: string; hours: number[] }
 export interface Override extends LimitState { tenant: string }
 export interface Limits {
-	limits: LimitState[]; kinds: string[]; max_backlog?: number; max_queue?: number; send_windows?: Record<string, string> | null;
+	limits: LimitState[]; kinds: string[]; max_backlog?: number; max_backlog_bytes?: number; max_queue?: number; max_queue_bytes?: number; max_retention_seconds?: number; send_windows?: Record<string, string> | null;
 	overrides?: Override[] | null;
 }
 export interface Reload { worker: string; path: string; at: string; error?: string }

@@ -38,11 +38,14 @@ func Attributes(q limits.Queue) []string {
 type (
 	Queue struct {
 		// The script plain_attributes depends on the order of the first fields.
-		Attributes []string `json:"attributes"`
-		MaxBacklog int64    `json:"max_backlog,omitempty"`
-		MaxQueue   int64    `json:"max_queue,omitempty"`
-		Limits     []Limit  `json:"limits"`
-		Kinds      []string `json:"kinds"`
+		Attributes      []string `json:"attributes"`
+		MaxBacklog      int64    `json:"max_backlog,omitempty"`
+		MaxBacklogBytes int64    `json:"max_backlog_bytes,omitempty"`
+		MaxQueue        int64    `json:"max_queue,omitempty"`
+		MaxQueueBytes   int64    `json:"max_queue_bytes,omitempty"`
+		MaxRetention    int64    `json:"max_retention,omitempty"` // seconds
+		Limits          []Limit  `json:"limits"`
+		Kinds           []string `json:"kinds"`
 
 		SendWindows map[string]string `json:"send_windows,omitempty"` // by kind
 		Windows     []string          `json:"windows,omitempty"`      // all of them, including those of tenants
@@ -187,7 +190,10 @@ var errUnreadable = errors.New("the limits in Redis are damaged; publish them ag
 
 // Decode reads the stored form.
 func (s Queue) Decode() (limits.Queue, error) {
-	q := limits.Queue{Kinds: s.Kinds, MaxBacklog: s.MaxBacklog, MaxQueue: s.MaxQueue}
+	q := limits.Queue{
+		Kinds: s.Kinds, MaxBacklog: s.MaxBacklog, MaxBacklogBytes: s.MaxBacklogBytes, MaxQueue: s.MaxQueue, MaxQueueBytes: s.MaxQueueBytes,
+		MaxRetention: time.Duration(s.MaxRetention) * time.Second,
+	}
 	for _, stored := range s.Limits {
 		limit, err := stored.Decode()
 		if err != nil {

@@ -152,7 +152,12 @@ func (e Limits) Texts() map[string]string {
 		}
 	}
 	number("max_backlog", e.Queue.MaxBacklog)
+	number("max_backlog_bytes", e.Queue.MaxBacklogBytes)
 	number("max_queue", e.Queue.MaxQueue)
+	number("max_queue_bytes", e.Queue.MaxQueueBytes)
+	if e.Queue.MaxRetention != 0 {
+		all["max_retention"] = (time.Duration(e.Queue.MaxRetention) * time.Second).String()
+	}
 	for kind, window := range e.Queue.SendWindows {
 		all["send_windows: "+kind] = window
 	}
@@ -161,7 +166,7 @@ func (e Limits) Texts() map[string]string {
 	}
 	for i, limit := range e.Queue.Limits {
 		name := limit.Name
-		if slices.Contains([]string{"kinds", "max_backlog", "max_queue"}, name) {
+		if slices.Contains([]string{"kinds", "max_backlog", "max_backlog_bytes", "max_queue", "max_queue_bytes", "max_retention"}, name) {
 			name = "limit " + name // the setting of the queue has the name
 		}
 		all[name] = string(limit.Text.Algorithm) + " " + e.Of(i, "").String() + limit.details()

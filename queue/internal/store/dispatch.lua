@@ -593,6 +593,9 @@ local function no_job(turn, none)
     attempt('lane ' .. lane, function()
       lane_close(lane, now)
       place[lane] = nil
+      -- asynq's tools emptied it, and the counts of its tenant still have its jobs. The sweep
+      -- counts the lanes that are listed.
+      if turn.taken == 0 then plan('SADD', asynq .. 'groups', lane) end
     end)
   end
   if turn.taken == 0 then pass_on(lane, turn.limits) end

@@ -1,7 +1,7 @@
 import { useState } from 'preact/hooks';
 import { Changes } from './activity';
 import { askChange, askClear } from '../change';
-import { num, relative, algorithmName, time } from '../format';
+import { bytes, num, relative, span, algorithmName, time } from '../format';
 import { useResource } from '../hooks';
 import { tick } from '../live';
 import { mayChange } from '../session';
@@ -55,6 +55,12 @@ function Files() {
 
 function InForce({ l }: { l: Limits }) {
 	const windows = Object.entries(l.send_windows ?? {});
+	const caps: [string, string][] = [];
+	if (l.max_backlog) caps.push(['Most jobs of a tenant', num(l.max_backlog)]);
+	if (l.max_backlog_bytes) caps.push(['Largest size of its jobs', bytes(l.max_backlog_bytes)]);
+	if (l.max_queue) caps.push(['Most jobs of the queue', num(l.max_queue)]);
+	if (l.max_queue_bytes) caps.push(['Largest size of all jobs', bytes(l.max_queue_bytes)]);
+	if (l.max_retention_seconds) caps.push(['Longest retention', span(l.max_retention_seconds * 1000)]);
 	return (
 		<Card title="In force for all tenants" end={l.kinds.length > 0 && <span class="hint end">Kinds: <bdi>{l.kinds.join(', ')}</bdi></span>}>
 			{(l.limits ?? []).length === 0
@@ -65,10 +71,9 @@ function InForce({ l }: { l: Limits }) {
 					{ label: 'Algorithm', cell: (r) => (r.concurrency ? 'concurrency' : algorithmName(r.algorithm)) },
 					{ label: 'Admits', figure: true, cell: (r) => <>{admits(r)}{r.unit && <small> {r.unit}</small>}</> },
 				]} />}
-			{(l.max_backlog || l.max_queue || windows.length > 0) && (
+			{(caps.length > 0 || windows.length > 0) && (
 				<dl class="facts below">
-					{l.max_backlog ? <div><dt>Max backlog per tenant</dt><dd>{num(l.max_backlog)}</dd></div> : null}
-					{l.max_queue ? <div><dt>Max backlog of the queue</dt><dd>{num(l.max_queue)}</dd></div> : null}
+					{caps.map(([label, text]) => <div key={label}><dt>{label}</dt><dd>{text}</dd></div>)}
 					{windows.map(([kind, text]) => <div key={kind}><dt>Send window{kind !== '*' && <> of <bdi>{kind}</bdi></>}</dt><dd>{text}</dd></div>)}
 				</dl>
 			)}

@@ -1,4 +1,4 @@
-import { clock, num, plural, rate, time } from '../format';
+import { bytes, clock, num, plural, rate, time } from '../format';
 import { useResource } from '../hooks';
 import { incoming, queues } from '../live';
 import { href } from '../router';
@@ -114,6 +114,7 @@ function QueueCard({ q }: { q: Overview }) {
 				</Stat>
 				{whole && <Stat label="Rate-limited (429)" tone={rejected > 0 ? 'bad' : undefined} note="in the last minute">{rate(Math.round(rejected * 100) / 100)}</Stat>}
 				{whole && <Stat label="Archived">{q.archived ? <a href={href('queues', q.queue, 'failures')}>{num(q.archived)}</a> : '0'}</Stat>}
+				{whole && <Stat label="Kept in Redis" note={q.stored ? `${plural(q.stored, 'job')}, in all states` : null}>{bytes(q.stored_bytes ?? 0)}</Stat>}
 			</Stats>
 			{whole && <Chart x={s.x} height={128} marks={marks} summary={`Calls sent to the provider in the last ten minutes: ${rate(sent)} in the last minute, ${part}.`}
 				series={[

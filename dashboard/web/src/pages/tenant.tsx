@@ -1,7 +1,7 @@
 import { useState } from 'preact/hooks';
 import { askAction, askPause, askResume } from '../actions';
 import { askChange, askClear } from '../change';
-import { algorithmName, clock, num, precise, relative, sentenceCase, span, time } from '../format';
+import { bytes, algorithmName, clock, num, plural, precise, relative, sentenceCase, span, time } from '../format';
 import { useResource } from '../hooks';
 import { serverNow } from '../live';
 import { href } from '../router';
@@ -47,6 +47,7 @@ function Hero({ of: t }: { of: Tenant }) {
 				<Stat label="Rate">{rateOf(t)}</Stat>
 				<Stat label="Clears at" note={t.waiting && t.confidence !== 'none' ? t.confidence : null}>{t.waiting === 0 ? 'empty' : t.drains_at ? clock(time(t.drains_at), time(t.now)) : 'unknown'}</Stat>
 				<Stat label="Completed (total)">{num(t.done)}</Stat>
+				<Stat label="Kept in Redis" note={t.stored ? `${plural(t.stored, 'job')}, in all states` : null}>{bytes(t.stored_bytes)}</Stat>
 				<Stat label="Weight">{num(t.weight)}</Stat>
 			</Stats>
 			{mayChange.value && (
