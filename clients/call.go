@@ -22,6 +22,10 @@ type Call struct {
 	Tenant  string // on whose behalf
 	Attempt int    // 1 for the first
 
+	// OwnOnly means that the call may act only on what calls of the same tenant made, such as
+	// refunds of its payments. The account of the provider has those of others, too.
+	OwnOnly bool
+
 	// IdempotencyKey is the same for all attempts of a job, so that the provider can distinguish
 	// a repeat from a new call.
 	IdempotencyKey string

@@ -40,7 +40,7 @@ func (w *Worker) Call(ctx context.Context, job Job) (lifecycle.Outcome, error) {
 	running := &Running{
 		ID: a.id, Queue: queue, Kind: job.Kind, Tenant: job.Tenant, Attempt: 1, MaxAttempts: job.MaxAttempts,
 		IdempotencyKey: idempotencyKey(a.id), First: now, Deadline: job.Deadline, Cost: a.cost, Headers: maps.Clone(job.Headers),
-		Costs: maps.Clone(job.Costs), attributes: a.attributes, costs: a.costs,
+		Costs: maps.Clone(job.Costs), attributes: a.attributes, costs: a.costs, account: accountIndex(job.Account),
 	}
 	if running.MaxAttempts == 0 {
 		running.MaxAttempts = store.DefaultMaxAttempts

@@ -60,6 +60,9 @@ func (job Job) check(queue string, now time.Time) (checked, error) {
 			wrong("deadline", "must be after the job's earliest time (at or in)")
 		}
 	}
+	if !slices.Contains(accounts, job.Account) {
+		wrong("account", "%s is not one of shared, own", check.Quote(string(job.Account)))
+	}
 	if job.MaxAttempts < 0 || job.MaxAttempts > maxAttempts {
 		wrong("max_attempts", "%d must be 1 to %d", job.MaxAttempts, maxAttempts)
 	}

@@ -98,6 +98,9 @@ func (job checked) encode() (accepted, error) {
 	if job.Priority != "" && job.Priority != Normal {
 		headers[asynqwire.HeaderPriority] = string(job.Priority)
 	}
+	if job.Account != AnyAccount {
+		headers[asynqwire.HeaderAccount] = string(job.Account)
+	}
 	if job.MaxAttempts > 0 {
 		headers[asynqwire.HeaderMaxAttempts] = strconv.Itoa(job.MaxAttempts)
 	}

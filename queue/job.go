@@ -73,6 +73,10 @@ type Job struct {
 	// compared when a job with the same Key is enqueued again.
 	Headers map[string]string
 
+	// Account says with whose account of the provider the call may be made. Handlers of
+	// clients with accounts keep to it. Follow-ups have their own.
+	Account Account
+
 	// Payload is passed to the handler: []byte and json.RawMessage unchanged, any other
 	// value encoded as JSON. At most 1 MiB.
 	Payload any
@@ -102,6 +106,22 @@ type Job struct {
 
 	parent *parentOf // the job that this one follows; nil: none
 }
+
+// Account says with whose account of a provider a call may be made.
+type Account string
+
+// The accounts of a [Job].
+const (
+	// AnyAccount is the tenant's own account if it has one, else the worker's.
+	AnyAccount Account = ""
+
+	// SharedAccount is the same, but with the worker's account the call acts only on what
+	// calls of the same tenant made there, such as refunds of its payments.
+	SharedAccount Account = "shared"
+
+	// OwnAccount is the tenant's own account, and no other.
+	OwnAccount Account = "own"
+)
 
 // Priority orders the jobs of one tenant.
 type Priority string

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -58,6 +59,7 @@ type Running struct {
 	attributes, costs string
 	unsure            bool   // the outcome of an earlier call is not known
 	kept              bool   // the job is kept when it is done
+	account           byte   // index in accounts
 	permits           bool   // the job holds permits of concurrency limits
 	owner             string // mark of this run on the job in Redis
 	task              asynqwire.Message
@@ -67,6 +69,21 @@ type Running struct {
 	// account or endpoint, can end. Its answer decides for the jobs that are held.
 	Probe bool
 }
+
+// accounts are the values of [Job].Account. A job has the index of its own, which takes less memory.
+var accounts = []Account{AnyAccount, SharedAccount, OwnAccount}
+
+// accountIndex returns the index of an account; that of [OwnAccount], which allows least, for one that
+// is not known.
+func accountIndex(account Account) byte {
+	if i := slices.Index(accounts, account); i >= 0 {
+		return byte(i)
+	}
+	return byte(slices.Index(accounts, OwnAccount))
+}
+
+// Account says with whose account of the provider the call may be made: see [Job].
+func (job *Running) Account() Account { return accounts[job.account] }
 
 func (job *Running) expired(now time.Time) bool {
 	return !job.Deadline.IsZero() && !now.Before(job.Deadline)
@@ -223,6 +240,7 @@ func newRunning(queue, id string, task asynqwire.Message) *Running {
 	} else if task.Retries != asynqwire.EndlessRetry {
 		job.MaxAttempts = task.Retries + 1
 	}
+	job.account = accountIndex(Account(headers[asynqwire.HeaderAccount]))
 	job.kept = headers[asynqwire.HeaderKept] != ""
 	if job.attributes == "" { // a task of asynq's own client
 		job.attributes = store.WithDerived(job.attributes, store.Derived(job.Kind, task.Payload))

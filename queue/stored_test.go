@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/validation"
 )
 
@@ -203,5 +204,23 @@ func TestMaxRetention(t *testing.T) {
 		if invalid, ok := errors.AsType[*validation.Error](err); !ok || invalid.Field != field || !strings.Contains(err.Error(), "48h0m1s is more than queue") {
 			t.Errorf("%s: %v", field, err)
 		}
+	}
+}
+
+// TestNoCountsOfATenantWithoutJobs: a tenant whose only job was deleted leaves no counts behind.
+func TestNoCountsOfATenantWithoutJobs(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(), nil)
+	id := r.add(t, func(job *Job) { job.Tenant = "once" })
+	for _, verb := range []operate.Verb{operate.Cancel, operate.DeleteArchived} {
+		if _, err := operate.Apply(t.Context(), r.server.Client(), r.queue, verb, operate.Filter{ID: id}, ann, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r.server.Client().HExists(t.Context(), store.TenantsKey(r.queue), "once").Val() {
+		t.Error("its counts are still there")
+	}
+	if n := countsOf(t, r.server.Client(), r.queue, "*"); n != (store.Counts{}) {
+		t.Errorf("the sums are %+v", n)
 	}
 }

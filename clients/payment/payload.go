@@ -91,8 +91,12 @@ const (
 	maxAmount   = 999_999_999_999 // twelve digits, Stripe's max of all currencies
 	maxText     = 1000            // characters
 	maxSuffix   = 22              // characters, the max of a statement
-	maxMetadata = 49              // Stripe's 50 without headgate_job
-	metadataJob = "headgate_job"
+	maxMetadata = 48              // Stripe's 50 without the two below
+	maxValue    = 500             // characters of a value, Stripe's maximum
+
+	// Headgate's own metadata: the job and the tenant that created an object.
+	metadataJob    = "headgate_job"
+	metadataTenant = "headgate_tenant"
 )
 
 // UnmarshalJSON reads an object with fields of a Payload. It refuses unknown, duplicate and null
@@ -216,11 +220,11 @@ func (p Payload) Validate() error {
 	for _, key := range slices.Sorted(maps.Keys(p.Metadata)) {
 		value := p.Metadata[key]
 		switch {
-		case key == metadataJob:
-			wrong("metadata", "%s is reserved", metadataJob)
+		case key == metadataJob || key == metadataTenant:
+			wrong("metadata", "%s is reserved", key)
 		case key == "" || utf8.RuneCountInString(key) > 40 || !utf8.ValidString(key) || strings.ContainsAny(key, "[]") || strings.ContainsFunc(key, unicode.IsControl):
 			wrong("metadata", "a key is empty, longer than 40 characters, or has brackets or control characters")
-		case !utf8.ValidString(value) || utf8.RuneCountInString(value) > 500:
+		case !utf8.ValidString(value) || utf8.RuneCountInString(value) > maxValue:
 			wrong("metadata", "the value of %q has more than 500 characters, or is not UTF-8", key)
 		}
 	}

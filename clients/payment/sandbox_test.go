@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -99,6 +101,61 @@ func TestCallIsCarried(t *testing.T) {
 	}
 	if key := provider.Calls()[2].Key; len(key) > 255 || key != idempotencyKey(long) {
 		t.Errorf("%d characters: %s", len(key), key)
+	}
+}
+
+// TestPaymentsOfOthers: a call that may act only on its tenant's own payments acts on no others, of
+// other tenants or of nobody.
+func TestPaymentsOfOthers(t *testing.T) {
+	provider := newSandbox(t)
+	s := newSender(t, provider.URL())
+	of := func(tenant string, n int) clients.Call {
+		return clients.Call{Job: fmt.Sprint("job-", n), Tenant: tenant, Attempt: 1, IdempotencyKey: fmt.Sprint(tenant, n), OwnOnly: true}
+	}
+	long := strings.Repeat("ü", 300)
+	for _, tenant := range []string{"acme", long} {
+		paid, err := s.Send(t.Context(), of(tenant, 1), charge())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, action := range []string{Refund, Capture, Confirm} {
+			_, err = s.Send(t.Context(), of("globex", 2), Payload{Action: action, PaymentIntent: paid.ID})
+			if kind(err) != "permanent" || !strings.Contains(err.Error(), "was not created by a job of tenant globex") {
+				t.Errorf("%s by another tenant: %v", action, err)
+			}
+		}
+		if _, err = s.Send(t.Context(), of(tenant, 4), Payload{Action: Refund, PaymentIntent: paid.ID}); err != nil {
+			t.Errorf("its own: %v", err)
+		}
+	}
+	outside, err := sdk(provider.URL()).V1PaymentIntents.Create(t.Context(), &stripe.PaymentIntentCreateParams{
+		Amount: new(int64(5)), Currency: new("usd"), PaymentMethod: new("pm_card_visa"), Confirm: new(true),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tenant := range []string{"acme", ""} {
+		if _, err = s.Send(t.Context(), of(tenant, 5), Payload{Action: Refund, PaymentIntent: outside.ID}); kind(err) != "permanent" {
+			t.Errorf("a payment that no job made, refunded by %q: %v", tenant, err)
+		}
+	}
+	// If the payment cannot be looked up, nothing is done, and the job is tried again.
+	for status, want := range map[int]string{500: "retryable", 503: "retryable", 429: "account throttled", 404: "permanent", 0: "retryable"} {
+		posted := false
+		failing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if posted = posted || r.Method != http.MethodGet; status == 0 {
+				panic(http.ErrAbortHandler)
+			}
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte(`{"error":{"type":"api_error"}}`))
+		}))
+		t.Cleanup(failing.Close)
+		if _, err := newSender(t, failing.URL).Send(t.Context(), of("acme", 6), Payload{Action: Refund, PaymentIntent: "pi_1"}); kind(err) != want || posted {
+			t.Errorf("%d at the lookup: %s: %v; want %s, and no refund: %v", status, kind(err), err, want, posted)
+		}
+	}
+	if ledger := provider.Ledger(); len(ledger) != 5 {
+		t.Errorf("%d entries; want 3 charges and 2 refunds: %+v", len(ledger), ledger)
 	}
 }
 

@@ -148,6 +148,11 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, payload Payload) (
 	// The cause distinguishes a timeout from a shutdown of the worker.
 	limited, cancel := context.WithTimeoutCause(ctx, s.config.Timeout, fmt.Errorf("gave up after %v", s.config.Timeout))
 	defer cancel()
+	if call.OwnOnly && payload.PaymentIntent != "" {
+		if err := s.owned(ctx, limited, call, payload.PaymentIntent); err != nil {
+			return Result{}, err
+		}
+	}
 	seen := &progress{}
 	result, err := s.do(seen.watch(limited), call, key, payload)
 	if err == nil && seen.status()/100 == 2 && result.ID != "" {
@@ -160,6 +165,35 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, payload Payload) (
 		return Result{}, s.lost(ctx, limited, seen.Began(), err)
 	}
 	return Result{}, s.outcome(seen, err, call)
+}
+
+// owned returns an error unless a PaymentIntent was created by a call of the same tenant. It is read
+// from Stripe before each such call, so it is right however old the payment is.
+func (s *Sender) owned(ctx, limited context.Context, call clients.Call, id string) error {
+	seen := &progress{}
+	intent, err := s.stripe.V1PaymentIntents.Retrieve(seen.watch(limited), id, nil)
+	switch status := seen.status(); {
+	case err == nil && (tenantIn(call) == "" || intent.Metadata[metadataTenant] != tenantIn(call)):
+		return clients.Permanent(clients.NotCalled(fmt.Errorf("payment_intent: it was not created by a job of tenant %s, and this job may act on no other", clients.Printable(call.Tenant, maxReason))))
+	case err == nil:
+		return nil
+	case status == 0:
+		return s.lost(ctx, limited, false, err)
+	case status/100 == 5: // nothing was done
+		return clients.Retryable(clients.NotCalled(fmt.Errorf("look up whose payment it is: stripe answered %d%s", status, s.request(seen))))
+	}
+	return s.outcome(seen, err, call)
+}
+
+// tenantIn returns the tenant as metadata has it: escaped, or by its hash if that is too long; "" for
+// none.
+func tenantIn(call clients.Call) string {
+	tenant := clients.EscapeHeader(call.Tenant)
+	if len(tenant) > maxValue {
+		sum := sha256.Sum256([]byte(tenant))
+		return "sha256-" + hex.EncodeToString(sum[:])
+	}
+	return tenant
 }
 
 // idempotencyKey returns the job's key, escaped for a header. A key that is too long for Stripe
@@ -262,14 +296,18 @@ func optional(text string) *string {
 	return &text
 }
 
-// metadata returns the payload's metadata with the job's id, by which a payment can be found.
+// metadata returns the payload's metadata with the job's id, by which a payment can be found, and
+// with its tenant.
 func metadata(call clients.Call, p Payload) map[string]string {
-	if job := clients.EscapeHeader(call.Job); job != "" && len(job) <= 500 {
-		with := map[string]string{metadataJob: job}
-		maps.Copy(with, p.Metadata)
-		return with
+	with := map[string]string{}
+	if job := clients.EscapeHeader(call.Job); job != "" && len(job) <= maxValue {
+		with[metadataJob] = job
 	}
-	return emptyIsNil(p.Metadata)
+	if tenant := tenantIn(call); tenant != "" {
+		with[metadataTenant] = tenant
+	}
+	maps.Copy(with, p.Metadata)
+	return emptyIsNil(with)
 }
 
 // emptyIsNil keeps an empty map from being sent: Stripe would delete all metadata.

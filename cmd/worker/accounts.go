@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate/clients/breaker"
 	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/internal/credentials"
+	"github.com/headgate/headgate/queue"
 )
 
 // maxAccounts is the maximum number of clients for tenants' own accounts, per kind. A client
@@ -92,22 +93,27 @@ type caller[C interface{ Close() }] struct {
 // do makes one call. If the credentials of the tenant cannot be used, or neither the tenant
 // nor the worker has an account, it makes no call and returns an error that holds the
 // tenant's jobs.
-func (c *caller[C]) do(ctx context.Context, call clients.Call, send func(C) error) error {
+func (c *caller[C]) do(ctx context.Context, call clients.Call, send func(clients.Call, C) error) error {
 	secrets, err := c.store.For(c.kind, call.Tenant)
 	if err != nil {
 		return clients.Throttled(clients.KeyPause, err)
 	}
 	if secrets == nil {
+		job, _ := queue.Current(ctx)
+		if call.OwnOnly = job.Account() == queue.SharedAccount; job.Account() == queue.OwnAccount {
+			return clients.Permanent(clients.NotCalled(fmt.Errorf("tenant %s has no %s account of its own, and the key that enqueued the job may not use the worker's: give the tenant credentials, or the key shared_account",
+				clients.Printable(call.Tenant, 100), c.kind)))
+		}
 		if c.common == nil {
 			return clients.Throttled(clients.KeyPause, &credentials.HeldError{Kind: c.kind, Tenant: clients.Printable(call.Tenant, 100), Reason: "neither it nor the worker has any"})
 		}
-		return c.failures.Note(sharedAccount, clients.OfAccount, probing(ctx), send(*c.common))
+		return c.failures.Note(sharedAccount, clients.OfAccount, probing(ctx), send(call, *c.common))
 	}
 	client, err := c.own.of(secrets, call.Tenant)
 	if err != nil {
 		return clients.Throttled(clients.KeyPause, clients.NotCalled(fmt.Errorf("%s account of tenant %s: %w", c.kind, clients.Printable(call.Tenant, 100), err)))
 	}
-	return c.failures.Note("account of "+call.Tenant, clients.OfTenant, probing(ctx), ofTenant(send(client)))
+	return c.failures.Note("account of "+call.Tenant, clients.OfTenant, probing(ctx), ofTenant(send(call, client)))
 }
 
 const sharedAccount = "the worker's account"

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate/clients"
+	"github.com/headgate/headgate/clients/sandbox"
 	"github.com/headgate/headgate/dashboard/metrics"
 	"github.com/headgate/headgate/internal/credentials"
 	"github.com/headgate/headgate/internal/endpoints"
@@ -29,7 +30,7 @@ import (
 )
 
 // calling makes the handlers of a worker, whose calls the test makes itself.
-func calling(t *testing.T, c config, file string) (call func(kind, tenant, payload string) (lifecycle.Outcome, error), told handled) {
+func calling(t *testing.T, c config, file string) (call func(kind, tenant, payload string, with ...queue.Account) (lifecycle.Outcome, error), told handled) {
 	t.Helper()
 	for name, d := range map[*time.Duration]time.Duration{
 		&c.BreakerPause: time.Minute, &c.WebhookTimeout: 5 * time.Second, &c.AITimeout: 5 * time.Second,
@@ -46,8 +47,12 @@ func calling(t *testing.T, c config, file string) (call func(kind, tenant, paylo
 		}
 	}
 	w, told := handling(t, "q", c)
-	return func(kind, tenant, payload string) (lifecycle.Outcome, error) {
-		return w.Call(t.Context(), queue.Job{Kind: kind, Tenant: tenant, Payload: json.RawMessage(payload)})
+	return func(kind, tenant, payload string, with ...queue.Account) (lifecycle.Outcome, error) {
+		job := queue.Job{Kind: kind, Tenant: tenant, Payload: json.RawMessage(payload)}
+		for _, account := range with {
+			job.Account = account
+		}
+		return w.Call(t.Context(), job)
 	}, told
 }
 
@@ -180,6 +185,51 @@ func TestTenantAccounts(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestAccountOfTheTenantOnly: a job that may use only its tenant's account is not called with the
+// worker's, and one that may use the worker's touches no payments of others there.
+func TestAccountOfTheTenantOnly(t *testing.T) {
+	provider, url := newKeys(t)
+	call, _ := calling(t, config{
+		AIProvider: "openai", AIBaseURL: url, AIAPIKey: "sk-worker", StripeKey: "sk_worker", StripeURL: url,
+		EmailProvider: "resend", ResendAPIKey: "re_worker", ResendURL: url,
+	}, "tenants: {acme: {payment: {key: sk_acme}, email: {api_key: re_acme}, ai: {api_key: sk-acme}}}")
+	for kind, payload := range map[string]string{"payment": paymentPayload, "email": mail, "ai": aiPayload} {
+		if outcome, err := call(kind, "acme", payload, queue.OwnAccount); outcome != lifecycle.Done {
+			t.Errorf("%s with the tenant's account: %s, %v", kind, outcome, err)
+		}
+		outcome, err := call(kind, "globex", payload, queue.OwnAccount)
+		if outcome != lifecycle.Archived || !strings.Contains(err.Error(), "tenant globex has no "+kind+" account of its own") || provider.last("globex") != "" {
+			t.Errorf("%s with the worker's account: %s, %v; the last key was %q", kind, outcome, err, provider.last("globex"))
+		}
+		if outcome, err := call(kind, "initech", payload, queue.SharedAccount); outcome != lifecycle.Done {
+			t.Errorf("%s with the worker's account, which the job may use: %s, %v", kind, outcome, err)
+		}
+	}
+	stripe := newStripe(t)
+	call, _ = calling(t, config{StripeKey: "sk_test", StripeURL: stripe.URL()}, "")
+	if outcome, err := call("payment", "acme", paymentPayload, queue.SharedAccount); outcome != lifecycle.Done {
+		t.Fatal(outcome, err)
+	}
+	refund := `{"action":"refund","payment_intent":"` + stripe.Ledger()[0].Intent + `"}`
+	if outcome, err := call("payment", "globex", refund, queue.SharedAccount); outcome != lifecycle.Archived || len(stripe.Ledger()) != 1 {
+		t.Errorf("a refund of another tenant's payment: %s, %v", outcome, err)
+	}
+	if outcome, err := call("payment", "globex", refund); outcome != lifecycle.Done {
+		t.Errorf("by an operator's job: %s, %v", outcome, err)
+	}
+}
+
+// newStripe starts a sandbox of Stripe.
+func newStripe(t *testing.T) *sandbox.Stripe {
+	t.Helper()
+	stripe, err := sandbox.NewStripe(sandbox.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stripe.Close() })
+	return stripe
 }
 
 // TestNoAccountOfTheWorker: tenants alone have accounts, and others wait.

@@ -139,7 +139,7 @@ func TestDetailsOfTheDemo(t *testing.T) {
 func TestRefusalsAreNoAnswers(t *testing.T) {
 	down := httptest.NewServer(http.NotFoundHandler())
 	down.Close()
-	calls := map[string]func(kind, tenant, payload string) (lifecycle.Outcome, error){}
+	calls := map[string]func(kind, tenant, payload string, with ...queue.Account) (lifecycle.Outcome, error){}
 	for what, c := range map[string]config{
 		"resend": {EmailProvider: "resend", ResendAPIKey: "re_x", ResendURL: down.URL, AIProvider: "openai", AIBaseURL: down.URL, AIAPIKey: "sk-x", StripeKey: "sk_x", StripeURL: down.URL, BreakerFailures: 1},
 		"smtp":   {EmailProvider: "smtp", SMTPAddr: strings.TrimPrefix(down.URL, "http://"), SMTPTLS: "none", WebhookAllowPrivate: true, BreakerFailures: 1},

@@ -63,7 +63,7 @@ func handlers(w *queue.Worker, c config, store *credentials.Store, gone *endpoin
 		}
 		closers = append(closers, mails.Close)
 		handle(w, "email", func(ctx context.Context, call clients.Call, m email.Message) error {
-			return mails.do(ctx, call, func(account mailer) error { return account.Send(ctx, call, m) })
+			return mails.do(ctx, call, func(call clients.Call, account mailer) error { return account.Send(ctx, call, m) })
 		}, c.mailOptions()...)
 	}
 	if c.AIProvider != "" {
@@ -73,7 +73,7 @@ func handlers(w *queue.Worker, c config, store *credentials.Store, gone *endpoin
 		}
 		closers = append(closers, models.Close)
 		handleResult(w, "ai", func(ctx context.Context, call clients.Call, r ai.Request) (result ai.Result, err error) {
-			err = models.do(ctx, call, func(account *ai.Client) (err error) {
+			err = models.do(ctx, call, func(call clients.Call, account *ai.Client) (err error) {
 				result, err = account.Send(ctx, call, r)
 				return err
 			})
@@ -95,7 +95,7 @@ func handlers(w *queue.Worker, c config, store *credentials.Store, gone *endpoin
 		}
 		closers = append(closers, payments.Close)
 		handleResult(w, "payment", func(ctx context.Context, call clients.Call, p payment.Payload) (result payment.Result, err error) {
-			err = payments.do(ctx, call, func(account *payment.Sender) (err error) {
+			err = payments.do(ctx, call, func(call clients.Call, account *payment.Sender) (err error) {
 				result, err = account.Send(ctx, call, p)
 				return err
 			})

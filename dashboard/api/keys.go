@@ -65,15 +65,17 @@ func NewKey() (key string, hash Hash) {
 
 // Key is an API key: who may do what.
 type Key struct {
-	ID      string        // the actor in the audit log: 1 to 64 letters, digits, '.', '_' or '-'
-	Hash    Hash          // of the secret key
-	Scopes  []Scope       // at least one
-	Tenants []string      // the tenants it is for; empty: all, and whole queues
-	Queues  []string      // the queues it is for; empty: all
-	Kinds   []string      // the kinds whose jobs it may enqueue, see and change; empty: all
-	From    []string      // the domains that mail may be sent from; empty: any
-	Rate    throttle.Rate // max rate of its requests; zero: [RequestLimits].PerKey
-	Expires time.Time     // when it ends; zero: never
+	ID            string        // the actor in the audit log: 1 to 64 letters, digits, '.', '_' or '-'
+	Hash          Hash          // of the secret key
+	Scopes        []Scope       // at least one
+	Tenants       []string      // the tenants it is for; empty: all, and whole queues
+	Queues        []string      // the queues it is for; empty: all
+	Kinds         []string      // the kinds whose jobs it may enqueue, see and change; empty: all
+	From          []string      // the domains that mail may be sent from; empty: any
+	SharedAccount bool          // whether jobs of a key with tenants may use the worker's account of a provider
+	MaxRetention  time.Duration // the longest retention of a job; zero: that of its queue
+	Rate          throttle.Rate // max rate of its requests; zero: [RequestLimits].PerKey
+	Expires       time.Time     // when it ends; zero: never
 }
 
 // String returns what a key may do, without its secret. Another secret has another first part of
@@ -89,6 +91,12 @@ func (k Key) String() string {
 			text += fmt.Sprintf(", %s %q", some.name, some.list)
 		}
 	}
+	if k.SharedAccount {
+		text += ", shared account"
+	}
+	if k.MaxRetention != 0 {
+		text += ", retention " + k.MaxRetention.String()
+	}
 	if k.Rate != (throttle.Rate{}) {
 		text += ", " + k.Rate.String()
 	}
@@ -97,6 +105,8 @@ func (k Key) String() string {
 	}
 	return text
 }
+
+const minRetention = 24 * time.Hour
 
 var domainName = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{2,63}$`)
 
@@ -147,6 +157,12 @@ func (k Key) Validate() error {
 		if !domainName.MatchString(domain) {
 			wrong("from", "%.140q is not a domain in lower case such as mail.example.com", domain)
 		}
+	}
+	if k.SharedAccount && len(k.Tenants) == 0 {
+		wrong("shared_account", "a key for all tenants has it: leave it out, or name tenants")
+	}
+	if k.MaxRetention != 0 && k.MaxRetention < minRetention {
+		wrong("max_retention", "%v is less than 24h, for which jobs with keys and follow-ups are kept", k.MaxRetention)
 	}
 	if k.Rate != (throttle.Rate{}) {
 		if err := perKey(k.Rate).Validate(); err != nil {

@@ -132,6 +132,15 @@ func (a *API) mayEnqueue(ctx context.Context, c caller, job *queue.Job, tenant s
 	if err := a.mayMail(c, job); err != nil {
 		return err
 	}
+	if most := c.key.MaxRetention; most > 0 && job.Retention > most {
+		return forbid("retention "+job.Retention.String(), "The key may keep jobs for at most %v, not for %v.", most, job.Retention)
+	}
+	if len(c.key.Tenants) > 0 {
+		job.Account = queue.OwnAccount
+		if c.key.SharedAccount {
+			job.Account = queue.SharedAccount
+		}
+	}
 	for _, next := range []*queue.Job{job.OnSuccess, job.OnFailure} {
 		if err := a.mayEnqueue(ctx, c, next, tenant); err != nil {
 			return err

@@ -156,6 +156,33 @@ func TestMailFrom(t *testing.T) {
 	r.want(207, "may not send mail from ", "POST", "/jobs/batch", mail("a@acme.example", "")+"\n"+mail("a@evil.example", ""), "Content-Type", ndjson)
 }
 
+// TestAccountsOfKeys: jobs of a key with tenants are called with the tenants' own accounts, unless
+// the key may use the worker's; and no key keeps jobs for longer than it may.
+func TestAccountsOfKeys(t *testing.T) {
+	t.Parallel()
+	r, keys := keyed(t, redistest.Start(t),
+		Key{ID: "all", Scopes: []Scope{Enqueue}}, Key{ID: "own", Scopes: []Scope{Enqueue}, Tenants: []string{"acme"}, MaxRetention: 48 * time.Hour},
+		Key{ID: "shared", Scopes: []Scope{Enqueue}, Tenants: []string{"acme"}, SharedAccount: true})
+	for id, want := range map[string]string{"all": "", "own": "own", "shared": "shared"} {
+		r.key = keys[id]
+		r.want(202, "", "POST", "/jobs", r.job("acme", `,"key":"`+id+`","on_success":`+r.job("acme", "")))
+		r.want(202, "", "POST", "/jobs/batch", r.job("acme", `,"key":"batch `+id+`"`), "Content-Type", ndjson)
+		for _, key := range []string{id, "batch%20" + id} {
+			task := r.redis.HMGet(t.Context(), "asynq:{"+r.queue+"}:t:acme:"+key, "msg", "hg_next").Val()
+			if message, _ := task[0].(string); strings.Contains(message, "headgate-account") != (want != "") || !strings.Contains(message, want) {
+				t.Errorf("the job of key %s: %q; want the account %q", id, message, want)
+			}
+			if next, _ := task[1].(string); key == id && !strings.Contains(next, `"Account":"`+want+`"`) {
+				t.Errorf("the follow-up of key %s: %q; want the account %q", id, next, want)
+			}
+		}
+	}
+	r.key = keys["own"]
+	r.want(202, "", "POST", "/jobs", r.job("acme", `,"retention":"48h"`))
+	r.want(403, "at most 48h0m0s, not for 49h0m0s", "POST", "/jobs", r.job("acme", `,"retention":"49h"`))
+	r.want(403, "at most 48h0m0s, not for 49h0m0s", "POST", "/jobs", r.job("acme", `,"on_success":`+r.job("acme", `,"retention":"49h"`)))
+}
+
 // TestNarrowedKey: what a key may do is asked again at each chunk of a batch and each event of a
 // stream.
 func TestNarrowedKey(t *testing.T) {

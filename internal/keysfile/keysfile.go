@@ -69,6 +69,7 @@ func (r *reader) key(node *yaml.Node, path string) api.Key {
 	known := map[string]strictyaml.Read{
 		"id": r.Text(&id), "hash": r.Text(&hash), "scopes": r.Texts(&scopes), "tenants": r.Texts(&key.Tenants),
 		"queues": r.Texts(&key.Queues), "kinds": r.Texts(&key.Kinds), "from": r.Texts(&key.From),
+		"shared_account": r.Yes(&key.SharedAccount), "max_retention": r.Duration(&key.MaxRetention),
 		"rate": r.Rate(&rate), "expires": r.Text(&expires),
 	}
 	for name, read := range known {

@@ -60,6 +60,9 @@ func TestMistakes(t *testing.T) {
 		strings.Replace(good, `tenants: [acme, "we: ird"]`, "queues: []\n    kinds: [a b]\n    from: ['*.example.com']", 1): {
 			"line 5: keys[0].queues: it is empty", "line 6: keys[0].kinds: \"a b\" is not", "line 7: keys[0].from: \"*.example.com\" is not a domain",
 		},
+		strings.Replace(good, `"we: ird"]`, `"we: ird"]
+    max_retention: 1h`, 1): {"line 6: keys[0].max_retention: 1h0m0s is less than 24h"},
+		strings.Replace(good, `tenants: [acme, "we: ird"]`, "shared_account: true", 1): {"line 5: keys[0].shared_account: a key for all tenants has it"},
 		strings.Replace(good, "[enqueue, read]", "[admin]", 1):           {"line 4: keys[0].scopes: admin affects all tenants"},
 		strings.Replace(good, `"we: ird"`, `"a\u0007"`, 1):               {"line 5: keys[0].tenants: "},
 		strings.Replace(good, "100/s", "fast", 1):                        {"line 6: keys[0].rate: "},

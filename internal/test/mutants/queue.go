@@ -22,8 +22,8 @@ var queueMutants = []mutant{
 		"no fence", "a repeated call of one job answers as the first one did", "queue TestAnswersOfALine",
 	},
 	{
-		"queue/internal/store/enqueue_fresh.lua", `if counted(own) then call('HINCRBY', backlog, tenant, '-1') end`, `if counted(own) then call('HINCRBY', backlog, tenant, '0') end`,
-		"missing undo", "a job that is left to enqueue.lua is counted once", "queue TestFreshJobMeetsDamage",
+		"queue/internal/store/enqueue_fresh.lua", `if own[1] == 0 then all[5] = all[5] + 1 end`, `all[5] = all[5] + 1`,
+		"missing condition", "a tenant that waits already is not counted again", "queue TestFreshJob",
 	},
 	{
 		"queue/internal/store/formats.lua", `if known ~= number then error('a later call was answered', 0) end`, `if known ~= number then return nil end`,
@@ -56,12 +56,28 @@ var queueMutants = []mutant{
 		"missing condition", "a key is free when its job has ended", "queue TestKeyOfADoneJobIsFree",
 	},
 	{
-		"queue/internal/store/enqueue.lua", `if cap > 0 and depth >= cap then return {-2, depth, cap} end`, `if cap > 0 and depth > cap then return {-2, depth, cap} end`,
-		"off by one", "a tenant's backlog ends at its cap", "queue TestBacklogCap|TestCaps",
+		"queue/internal/store/enqueue.lua", `return (most > 0 and jobs >= most) or (most_bytes > 0 and (units + size) * SIZE_UNIT > most_bytes)`, `return (most > 0 and jobs > most) or (most_bytes > 0 and (units + size) * SIZE_UNIT > most_bytes)`,
+		"off by one", "a backlog ends at its cap", "queue TestBacklogCap|TestCaps",
 	},
 	{
-		"queue/internal/store/enqueue.lua", `if whole > 0 and all >= whole then return {-4, all, whole} end`, `if whole > 0 and all > whole then return {-4, all, whole} end`,
-		"off by one", "a queue's backlog ends at its cap", "queue TestCaps",
+		"queue/internal/store/enqueue.lua", `return (most > 0 and jobs >= most) or (most_bytes > 0 and (units + size) * SIZE_UNIT > most_bytes)`, `return (most > 0 and jobs >= most) or (most_bytes > 0 and units * SIZE_UNIT > most_bytes)`,
+		"off by one", "a job that would go beyond the cap of bytes is refused", "queue TestCapsOfBytes",
+	},
+	{
+		"queue/internal/store/enqueue.lua", `if ghosts <= 0 then return jobs, units end`, `if true then return jobs, units end`,
+		"missing condition", "jobs that asynq's tools deleted fill no cap", "queue TestCapsCountAllStates",
+	},
+	{
+		"queue/internal/store/settle.lua", `stored_forget(tenant_of(lane), task.size)`, `stored_forget(tenant_of(lane), nil)`,
+		"missing write", "a job that is gone does not count any more", "queue TestPairs|TestCapsOfBytes",
+	},
+	{
+		"queue/internal/store/settle.lua", `stored_result(id, tenant_of(lane), task.size, text)`, `stored_result(id, tenant_of(lane), task.size, '')`,
+		"missing write", "a result counts", "queue TestCapsOfBytes",
+	},
+	{
+		"queue/internal/asynqwire/message.lua", `stored_forget(tenant_of(task[2] or ''), task[3])`, `stored_forget(tenant_of(task[2] or ''), nil)`,
+		"missing write", "a deleted job does not count any more", "queue TestCapsOfBytes",
 	},
 	{
 		"queue/internal/store/enqueue.lua", `if spec.a ~= 'cc' and spec.b > 0 and n > spec.b then return {-3, limit.name, spec.b, n, limit.unit or ''} end`, `if spec.a ~= 'cc' and spec.b > 0 and n >= spec.b then return {-3, limit.name, spec.b, n, limit.unit or ''} end`,
@@ -126,8 +142,8 @@ var queueMutants = []mutant{
 		"wrong key", "a freed permit lets the next lane go on", "queue TestSettlementWakesTheBlockedLane|TestFreedPermitIsPassedOn",
 	},
 	{
-		"queue/internal/store/lanes.lua", `count(headgate .. 'backlog', tenant, n, 'drop')`, `count(headgate .. 'backlog', tenant, n)`,
-		"missing write", "a tenant without jobs leaves nothing in Redis", "queue TestManyGhosts",
+		"queue/internal/store/lanes.lua", `if empty and field ~= '*' then`, `if false then`,
+		"missing write", "a tenant without jobs leaves nothing in Redis", "queue TestNoCountsOfATenantWithoutJobs",
 	},
 	{
 		"queue/internal/store/lanes.lua", `latest = math.max(latest, pause_ends_at(text))`, `latest = math.min(latest, pause_ends_at(text))`,
@@ -301,7 +317,7 @@ var queueMutants = []mutant{
 		"no fence", "a settlement that is sent twice counts once", "queue TestLostSettlement|TestRecordIsOnce|TestSettleIsFenced",
 	},
 	{
-		"queue/internal/store/settle.lua", `count(headgate .. 'done', tenant, 1)`, `count(headgate .. 'done', tenant, 0)`,
+		"queue/internal/store/settle.lua", `done_add(tenant)`, `done_add('nobody')`,
 		"missing write", "every job that was done is counted", "queue TestSettleIsFenced",
 	},
 	{

@@ -9,6 +9,7 @@ const (
 	HeaderCosts       = "headgate-costs"
 	HeaderAttributes  = "headgate-attributes"
 	HeaderDeadline    = "headgate-deadline"
+	HeaderAccount     = "headgate-account"
 	HeaderKept        = "headgate-kept" // present if the job is kept once it is done: asynq does not tell its handlers
 
 	// For a job that follows another.
