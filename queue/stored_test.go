@@ -181,6 +181,11 @@ func TestCapsOfBytes(t *testing.T) {
 	if n := countsOf(t, r.server.Client(), r.queue, "a"); n.Jobs != 0 || n.Bytes != 0 || n.Done != 1 {
 		t.Errorf("counts of a deleted job: %+v", n)
 	}
+	r = startRig(t, -1, limitsOf(), nil)
+	r.end(t, func(*Job) {}, nil, string(lifecycle.Done))
+	if n := countsOf(t, r.server.Client(), r.queue, "a"); n.Jobs != 0 || n.Bytes != 0 || n.Done != 1 {
+		t.Errorf("counts of a job that is done and not kept: %+v", n)
+	}
 }
 
 // TestMaxRetention: no job is kept for longer than its queue allows, nor are its follow-ups.
