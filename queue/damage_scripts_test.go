@@ -64,7 +64,7 @@ func damagedScripts(client *redis.Client) []damagedScript {
 		scripts = append(scripts, damagedScript{name, again, run})
 	}
 	add("dispatch", func(ctx context.Context, pick *rand.Rand, _ sight) error {
-		return eval(ctx, store.DispatchScript, 100, 100, store.Horizon.Microseconds(), pickup.Microseconds(), windows(ctx, pick), ",call,", time.Minute.Microseconds(), "w", 1000, pick.IntN(2), pick.IntN(3)-1, leadLasts.Milliseconds())
+		return eval(ctx, store.DispatchScript, 100, 100, store.Horizon.Microseconds(), pickup.Microseconds(), windows(ctx, pick), ",call,", time.Minute.Microseconds(), "w", 1000, pick.IntN(2), pick.IntN(3)-1, leadLasts.Milliseconds(), pick.IntN(2))
 	})
 	add("slot", func(ctx context.Context, pick *rand.Rand, s sight) error {
 		ids := append(at(pick, s, "active"), "nobody")

@@ -72,6 +72,7 @@ type dispatcher struct {
 	observer  Observer
 	logger    *slog.Logger
 	limits    *effective.Calendars
+	born      int64 // what the latest reply said of the limits, see dispatch.lua
 	clock     *redisClock
 	pauses    *pauses
 	starving  *starvation
@@ -206,7 +207,7 @@ func (d *dispatcher) ask(ctx context.Context, room, run int64) (a roundAnswer, e
 		sent = boottime.Now()
 		reply, err = store.DispatchScript.Run(ctx, d.redis, store.ScriptKeys(d.queue), d.queue, room, ahead,
 			store.Horizon.Microseconds(), pickup.Microseconds(), calendars, d.kinds, cmp.Or(d.lease, time.Minute).Microseconds(), d.worker, run, d.unheard.first,
-			min(maxAlone-d.capacity.held.Load(), ahead-1), leadLasts.Milliseconds())
+			min(maxAlone-d.capacity.held.Load(), ahead-1), leadLasts.Milliseconds(), d.born)
 		return err
 	})
 	if err != nil {
@@ -218,6 +219,9 @@ func (d *dispatcher) ask(ctx context.Context, room, run int64) (a roundAnswer, e
 	now := read.Int()
 	a.stepped, a.understood, a.led = read.Flag(), read.Flag(), time.Duration(read.Int())*time.Millisecond
 	jobs := read.List()
+	if born := read.Int(); born > 0 {
+		d.born = born
+	}
 	if err := read.End(); err != nil {
 		return a, err
 	}

@@ -20,10 +20,14 @@ import (
 // driftEvery is how often a program checks that the limits of its file are still in effect.
 const driftEvery = 5 * time.Second
 
-// drift notices that others have published limits that differ from the program's file.
+// drift notices that others have published limits that differ from the program's file, and publishes
+// them again if they are gone from Redis.
 type drift struct {
 	redis  redis.UniversalClient
 	wanted func() (set limits.Set, puts int)
+
+	// restore publishes the file's limits again, because they are gone from Redis.
+	restore func(context.Context) error
 	logger *slog.Logger
 
 	seen map[string]int64 // number of changes of a queue's limits that were compared
@@ -72,6 +76,10 @@ func (d *drift) check(ctx context.Context) error {
 	for _, c := range all {
 		if c.Equal() {
 			continue
+		}
+		if c.New && puts > 0 {
+			d.logger.Warn("the limits in Redis are gone, and nothing goes without them; they are published again and start empty", "queue", c.Queue)
+			return d.restore(ctx) // and compared at the next check
 		}
 		by, err := d.publisher(ctx, c.Queue)
 		if err != nil {

@@ -2,7 +2,9 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,11 +31,14 @@ func TestLimitsFileDrift(t *testing.T) {
 	const slow = "queues: {q: {kinds: [call], limits: [{name: tenant, per: [tenant], algorithm: token_bucket, rate: 10/s, burst: 1}]}}"
 	fast := strings.Replace(slow, "10/s", "20/s", 1)
 	client := redistest.Start(t).Client()
-	own := fileLimits{publish: func(ctx context.Context, set limits.Set) error {
+	own := fileLimits{publish: func(ctx context.Context, set limits.Set, lost bool) error {
+		if lost {
+			return operate.Republish(ctx, client, set, operate.Operator{Reason: "limits file a.yaml"})
+		}
 		return operate.PublishBy(ctx, client, set, operate.Operator{Reason: "limits file a.yaml"})
 	}}
 	var logged strings.Builder
-	d := &drift{redis: client, wanted: own.inEffect, logger: slog.New(slog.NewTextHandler(&logged, nil))}
+	d := &drift{redis: client, wanted: own.inEffect, restore: own.restore, logger: slog.New(slog.NewTextHandler(&logged, nil))}
 	check := func(when string, lines int, want ...string) {
 		t.Helper()
 		logged.Reset()
@@ -87,4 +92,43 @@ func TestLimitsFileDrift(t *testing.T) {
 	}
 	publish(client, strings.Replace(fast, "burst: 1", "burst: 2", 1))
 	check("after the file has changed during a check", 0)
+}
+
+// TestGoneLimits: limits of the file that are gone from Redis are published again, and start empty;
+// those of other queues stay as they are.
+func TestGoneLimits(t *testing.T) {
+	const text = "queues: {q: {kinds: [call]}, other: {kinds: [mail]}}"
+	client := redistest.Start(t).Client()
+	var lost []bool
+	own := fileLimits{publish: func(ctx context.Context, set limits.Set, gone bool) error {
+		lost = append(lost, gone)
+		return operate.Republish(ctx, client, set, operate.Operator{})
+	}}
+	var logged strings.Builder
+	d := &drift{redis: client, wanted: own.inEffect, restore: own.restore, logger: slog.New(slog.NewTextHandler(&logged, nil))}
+	if err := own.put(t.Context(), parsed(t, text)); err != nil {
+		t.Fatal(err)
+	}
+	epoch := func(queue string) string {
+		return client.HGet(t.Context(), "headgate:{"+queue+"}:limits", "epoch").Val()
+	}
+	before := epoch("other")
+	if err := client.Del(t.Context(), "headgate:{q}:limits", "headgate:{q}:totals").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := d.check(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(lost, []bool{false, true}) || d.Err() != nil || !strings.Contains(logged.String(), "the limits in Redis are gone") {
+		t.Errorf("published with %v; want once more, as lost; %v; logged %s", lost, d.Err(), logged.String())
+	}
+	var born, empty int64
+	if _, err := fmt.Sscan(epoch("q"), &born, &empty); err != nil || empty != born || born == 0 {
+		t.Errorf("the epoch of q is %q; want its buckets empty since then", epoch("q"))
+	}
+	if epoch("other") != before {
+		t.Errorf("the epoch of the other queue changed from %q to %q", before, epoch("other"))
+	}
 }

@@ -9,7 +9,7 @@ import (
 
 // fileLimits puts the limits of the limits file in effect.
 type fileLimits struct {
-	publish func(context.Context, limits.Set) error
+	publish func(ctx context.Context, set limits.Set, lost bool) error // lost: they are gone from Redis
 	adjust  func(limits.Set) (limits.Set, error) // nil: the limits stay as they are
 
 	mu       sync.Mutex
@@ -19,7 +19,9 @@ type fileLimits struct {
 }
 
 // put puts the limits of a file in effect.
-func (f *fileLimits) put(ctx context.Context, set limits.Set) error {
+func (f *fileLimits) put(ctx context.Context, set limits.Set) error { return f.putAs(ctx, set, false) }
+
+func (f *fileLimits) putAs(ctx context.Context, set limits.Set, lost bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	adjusted := set
@@ -29,7 +31,7 @@ func (f *fileLimits) put(ctx context.Context, set limits.Set) error {
 			return err
 		}
 	}
-	if err := f.publish(ctx, adjusted); err != nil {
+	if err := f.publish(ctx, adjusted, lost); err != nil {
 		return err
 	}
 	f.set, f.adjusted = set, adjusted
@@ -46,9 +48,14 @@ func (f *fileLimits) inEffect() (set limits.Set, puts int) {
 }
 
 // again puts the same limits in effect again, because adjust returns others now.
-func (f *fileLimits) again(ctx context.Context) error {
+func (f *fileLimits) again(ctx context.Context) error { return f.repeat(ctx, false) }
+
+// restore does so because they are gone from Redis.
+func (f *fileLimits) restore(ctx context.Context) error { return f.repeat(ctx, true) }
+
+func (f *fileLimits) repeat(ctx context.Context, lost bool) error {
 	f.mu.Lock()
 	set := f.set
 	f.mu.Unlock()
-	return f.put(ctx, set)
+	return f.putAs(ctx, set, lost)
 }

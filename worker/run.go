@@ -109,8 +109,12 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 		logger.Info("recorded in the audit", "audit", e)
 		web.Audit(e)
 	}
-	p.limits.publish = func(ctx context.Context, set limits.Set) error {
-		return operate.PublishBy(ctx, client, set, operate.Operator{Reason: "limits file " + s.LimitsFile, Log: changed})
+	p.limits.publish = func(ctx context.Context, set limits.Set, lost bool) error {
+		publish := operate.PublishBy
+		if lost {
+			publish = operate.Republish
+		}
+		return publish(ctx, client, set, operate.Operator{Reason: "limits file " + s.LimitsFile, Log: changed})
 	}
 	p.Defer(func() { client.Close() })
 	defer p.close()
@@ -149,7 +153,7 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 			return fmt.Errorf("put the limits of %s in effect: %w", s.LimitsFile, err)
 		}
 		file := limitsfile.NewWatcher(s.LimitsFile, logger, p.limits.put)
-		others := &drift{redis: client, wanted: p.limits.inEffect, logger: logger}
+		others := &drift{redis: client, wanted: p.limits.inEffect, restore: p.limits.restore, logger: logger}
 		p.Details.limitsFile(s.LimitsFile, file, others)
 		p.Go(file.Run)
 		p.Go(others.Run)

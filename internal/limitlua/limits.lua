@@ -843,6 +843,10 @@ local function limit_check(limit)
   checked[limit] = true
 end
 
+-- lost_at is when buckets were lost, µs; 0: never. A bucket that is not in Redis was empty then: all
+-- its permits were just used. A log starts with a pause of its length instead of as many moments.
+local lost_at = 0
+
 -- limit_turn puts a bucket under a limit: another algorithm, another rate, or a
 -- clock that was set back.
 local function limit_turn(limit, s, now)
@@ -851,6 +855,14 @@ local function limit_turn(limit, s, now)
   if s.kind == nil then
     s.k, s.kind = kind_named(name), name
     s.k.blank(s, now)
+    if lost_at > 0 and lost_at <= now and name ~= 'permits' then
+      s.k.sync(limit, s, now)
+      if name == 'log' then
+        s.pause, s.why = math.max(s.pause, lost_at + limit.w), 'what was used is lost'
+      elseif not limit.c or window_at(limit, lost_at) then
+        s.k.commit(limit, s, now, lost_at, limit.a == 'lb' and 1 or limit.b)
+      end
+    end
   elseif s.kind ~= name then
     -- What the old algorithm counts, the new one counts as just used, or as used
     -- at the last slot that was given, before which it gives none.

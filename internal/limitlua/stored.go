@@ -86,6 +86,22 @@ func (s Spec) Stored(text string, now int64, windows []int64) (Stored, error) {
 	return out, nil
 }
 
+// Lost returns the text of a bucket whose permits were all just used at a moment, in µs: what one that
+// is not in Redis counts as if it was lost then. It is "", a bucket that was never used, if that makes
+// no difference.
+func (s Spec) Lost(at int64, windows []int64) string {
+	switch start, end := s.windowAt(at, windows); {
+	case s.Algorithm == "fw" && end > 0:
+		return fmt.Sprintf("f %d %d %d %d %d", start, end, s.Burst, at, at)
+	case s.Algorithm == "sc":
+		return fmt.Sprintf("c %d %d 0 %d %d %d", start, s.Window, s.Burst, at, at)
+	case s.Algorithm == "tb" || s.Algorithm == "lb" || s.Algorithm == "lm":
+		units := int64(s.full()) * s.Permit
+		return fmt.Sprintf("r %d %d %d %d %d %d 0", at+units/s.Flow, units%s.Flow, s.Permit, s.Flow, at, at)
+	}
+	return ""
+}
+
 // full returns the max number of permits that could go at once. A shaping leaky bucket lets one
 // permit go at a time, whatever its capacity.
 func (s Spec) full() float64 {

@@ -60,6 +60,7 @@ type forecast struct {
 	cost      map[string]float64            // mean cost of a job, by unit
 	costs     map[string]map[string]float64 // the same, for lanes with a large enough sample
 	run       *modelRun
+	lost      int64 // when the buckets were lost that are not in Redis, µs; 0: never
 
 	// For one question:
 	shared  *forecast        // the forecast of which this is a copy
@@ -103,7 +104,7 @@ func readForecast(ctx context.Context, client redis.UniversalClient, queue strin
 	groups := asynqwire.Key(queue, "groups")
 	pipe := client.Pipeline()
 	version := readVersion(ctx, pipe, queue)
-	stored := pipe.HGet(ctx, store.Key(queue, "limits"), "*")
+	stored, epoch := pipe.HGet(ctx, store.Key(queue, "limits"), "*"), pipe.HGet(ctx, store.Key(queue, "limits"), store.EpochField)
 	all := pipe.SCard(ctx, groups)
 	first := pipe.SScan(ctx, groups, 0, "", store.MaxKeys)
 	pauses := pipe.HScan(ctx, store.Key(queue, "pauses"), 0, "", store.MaxKeys)
@@ -120,6 +121,7 @@ func readForecast(ctx context.Context, client redis.UniversalClient, queue strin
 	if f.rules, err = f.limits.Queue.Decode(); err != nil {
 		return nil, err
 	}
+	f.lost = store.LostAt(epoch.Val())
 	if f.pauses, err = restOf(ctx, client, store.Key(queue, "pauses"), pauses); err != nil {
 		return nil, err
 	}

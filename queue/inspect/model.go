@@ -52,12 +52,18 @@ func (f *forecast) bucket(i int, l *lane, spec limitlua.Spec) (b fluid.Bucket, p
 		log, ok := f.logs[l.buckets[i]]
 		if !ok {
 			log = [2]float64{float64(spec.Burst), 0}
+			if f.lost+spec.Window > f.now.UnixMicro() {
+				log = [2]float64{0, f.until(f.lost)}
+			}
 		}
 		b.Quota, b.Max, b.Period = float64(spec.Burst), float64(spec.Burst), float64(spec.Window)/1e6
 		b.Level, b.Opens = log[0], []float64{max(log[1]+b.Period, fluid.Tiny)}
 		return b, 0, nil
 	}
 	text, _ := f.texts[l.buckets[i]].(string)
+	if text == "" && f.lost > 0 {
+		text = spec.Lost(f.lost, f.calendars[i])
+	}
 	stored, err := spec.Stored(text, f.now.UnixMicro(), f.calendars[i])
 	if err != nil {
 		return b, 0, fmt.Errorf("limit %q: %w", f.rules.Limits[i].Name, err)

@@ -281,6 +281,9 @@ func (s *tenantScan) note(hash, field, text string) error {
 	tenant := field
 	switch hash {
 	case "limits":
+		if field == store.EpochField {
+			return nil
+		}
 		own, is := strings.CutPrefix(field, "t:")
 		if !is {
 			var stored effective.Queue

@@ -62,6 +62,7 @@ func compareQueue(ctx context.Context, client redis.UniversalClient, queue strin
 	if err != nil {
 		return Comparison{}, err
 	}
+	delete(before, store.EpochField)
 	c := Comparison{Queue: queue, New: len(before) == 0}
 	if maps.Equal(before, after) {
 		return c, nil

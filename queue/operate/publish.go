@@ -25,8 +25,9 @@ import (
 
 // putInForce replaces the limits of the queue by those written under the name next,
 // applies the overrides to them, and adds the differences to the audit. If several
-// workers publish the same limits, only one finds a difference.
-func putInForce(ctx context.Context, client redis.UniversalClient, queue, next string, by Operator) error {
+// workers publish the same limits, only one finds a difference. lost: if there are none, what was
+// used of them is lost.
+func putInForce(ctx context.Context, client redis.UniversalClient, queue, next string, by Operator, lost bool) error {
 	limits, overrides := store.Key(queue, "limits"), store.Key(queue, "overrides")
 	var before, after map[string]string
 	var entry AuditEntry
@@ -37,6 +38,8 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 		if after, err = store.ScanHash(ctx, client, next); err != nil {
 			return err
 		}
+		epoch := before[store.EpochField]
+		delete(before, store.EpochField)
 		if entry = (AuditEntry{}); maps.Equal(before, after) {
 			return tx.Del(ctx, next).Err()
 		}
@@ -71,6 +74,10 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 			return errors.New("writing them took more than a minute; publish them again")
 		}
 		err = store.Transaction(ctx, tx, func(p redis.Pipeliner) error {
+			if epoch == "" {
+				epoch = store.NewEpoch(now, lost)
+			}
+			p.HSet(ctx, next, store.EpochField, epoch)
 			p.Persist(ctx, next)
 			p.Rename(ctx, next, limits)
 			switch {
@@ -222,6 +229,17 @@ func Publish(ctx context.Context, client redis.UniversalClient, limits limits.Se
 // PublishBy is [Publish] for an operator, or with a reason such as the name of a file. An
 // empty Actor stands for this program.
 func PublishBy(ctx context.Context, client redis.UniversalClient, limits limits.Set, by Operator) error {
+	return publish(ctx, client, limits, by, false)
+}
+
+// Republish is [PublishBy] for limits that were in force and are gone from Redis, after a flush or a
+// failover to an empty one. What was used of them is lost with them, so they start empty: no tenant
+// gets a second burst, or the rest of a day's quota twice.
+func Republish(ctx context.Context, client redis.UniversalClient, limits limits.Set, by Operator) error {
+	return publish(ctx, client, limits, by, true)
+}
+
+func publish(ctx context.Context, client redis.UniversalClient, limits limits.Set, by Operator, lost bool) error {
 	if err := limits.Validate(); err != nil {
 		return err
 	}
@@ -239,7 +257,7 @@ func PublishBy(ctx context.Context, client redis.UniversalClient, limits limits.
 		for _, kind := range q.Kinds {
 			routes[kind] = name
 		}
-		if err := publishQueue(ctx, client, name, limits, by); err != nil {
+		if err := publishQueue(ctx, client, name, limits, by, lost); err != nil {
 			return fmt.Errorf("publish the limits of queue %q: %w", name, err)
 		}
 		if err := asynqwire.RegisterQueues(ctx, client, name); err != nil {
@@ -273,7 +291,7 @@ func publishRoutes(ctx context.Context, client redis.UniversalClient, routes map
 
 // publishQueue writes to a new key and then renames it, so that no script ever reads a
 // part of the limits.
-func publishQueue(ctx context.Context, client redis.UniversalClient, queue string, limits limits.Set, by Operator) error {
+func publishQueue(ctx context.Context, client redis.UniversalClient, queue string, limits limits.Set, by Operator, lost bool) error {
 	fields, err := stored(limits, queue)
 	if err != nil {
 		return err
@@ -283,7 +301,7 @@ func publishQueue(ctx context.Context, client redis.UniversalClient, queue strin
 	if err := writeBeside(ctx, client, next, fields); err != nil {
 		return err
 	}
-	return putInForce(ctx, client, queue, next, by)
+	return putInForce(ctx, client, queue, next, by, lost)
 }
 
 // stored returns the hash of a queue's limits.

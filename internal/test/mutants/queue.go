@@ -64,11 +64,19 @@ var queueMutants = []mutant{
 		"off by one", "a job that would go beyond the cap of bytes is refused", "queue TestCapsOfBytes",
 	},
 	{
+		"internal/limitlua/limits.lua", `if lost_at > 0 and lost_at <= now and name ~= 'permits' then`, `if false then`,
+		"missing condition", "limits that were lost start empty", "queue TestLostLimits",
+	},
+	{
+		"queue/internal/store/lanes.lua", `if born == 0 then error('they are gone from Redis: publish them again', 0) end`, `if born == 0 then return config().kinds or {}, 0 end`,
+		"missing condition", "nothing goes without the limits", "queue TestLostLimits",
+	},
+	{
 		"queue/internal/store/enqueue.lua", `if ghosts <= 0 then return jobs, units end`, `if true then return jobs, units end`,
 		"missing condition", "jobs that asynq's tools deleted fill no cap", "queue TestCapsCountAllStates",
 	},
 	{
-		"queue/internal/store/settle.lua", `stored_forget(tenant_of(lane), task.size)`, `stored_forget(tenant_of(lane), nil)`,
+		"queue/internal/store/settle.lua", `if tonumber(task.size or '') then tenant_add(tenant_of(lane), 0, 0, -1, -tonumber(task.size)) end`, ``,
 		"missing write", "a job that is gone does not count any more", "queue TestCapsOfBytes",
 	},
 	{
@@ -76,7 +84,7 @@ var queueMutants = []mutant{
 		"missing write", "a result counts", "queue TestCapsOfBytes",
 	},
 	{
-		"queue/internal/asynqwire/message.lua", `stored_forget(tenant_of(task[2] or ''), task[3])`, `stored_forget(tenant_of(task[2] or ''), nil)`,
+		"queue/internal/asynqwire/message.lua", `if tonumber(task[3] or '') then tenant_add(tenant_of(task[2] or ''), 0, 0, -1, -tonumber(task[3])) end`, ``,
 		"missing write", "a deleted job does not count any more", "queue TestCapsOfBytes",
 	},
 	{
@@ -142,7 +150,7 @@ var queueMutants = []mutant{
 		"wrong key", "a freed permit lets the next lane go on", "queue TestSettlementWakesTheBlockedLane|TestFreedPermitIsPassedOn",
 	},
 	{
-		"queue/internal/store/lanes.lua", `if empty and field ~= '*' then`, `if false then`,
+		"queue/internal/store/lanes.lua", `return not empty and tenant_write(unpack(new)) or nil`, `return tenant_write(unpack(new))`,
 		"missing write", "a tenant without jobs leaves nothing in Redis", "queue TestNoCountsOfATenantWithoutJobs",
 	},
 	{

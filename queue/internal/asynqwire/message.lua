@@ -123,5 +123,5 @@ local function forget(id)
   local task = read('HMGET', task_key(id), 'unique_key', 'group', 'hg_size')
   unlock(id, task[1])
   plan('DEL', task_key(id))
-  stored_forget(tenant_of(task[2] or ''), task[3])
+  if tonumber(task[3] or '') then tenant_add(tenant_of(task[2] or ''), 0, 0, -1, -tonumber(task[3])) end
 end

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/internal/check"
@@ -33,7 +34,9 @@ func Read(limits, overrides map[string]string, now time.Time) (Limits, error) {
 			}
 			continue
 		}
-		tenants, texts = append(tenants, field[len("t:"):]), append(texts, text)
+		if tenant, ok := strings.CutPrefix(field, "t:"); ok {
+			tenants, texts = append(tenants, tenant), append(texts, text)
+		}
 	}
 	if err := e.ReadTenants(tenants, texts); err != nil {
 		return Limits{}, err

@@ -14,8 +14,9 @@
 -- ARGV[11]  that number in the first of its calls that got no reply; 0: all got one
 -- ARGV[12]  alone: how many jobs it may take and still lead, below 0: it is not to lead;
 --           ARGV[13] lead_ms: how long a lead lasts. See lead.lua
+-- ARGV[14]  born: what an earlier reply said of the limits; 0: nothing yet
 -- Returns   {again_us, backlog, forwarded, full 1|0, enqueued, pauses, now_us, stepped 1|0,
---           understood 1|0, led_ms, jobs}
+--           understood 1|0, led_ms, jobs, born}
 --   jobs      for each {id, message, answer, earliest_us, latest_us, crashes, base, first,
 --             flags, accepted_us}; answer: see hand.lua; latest 0: no end
 --     base    failed attempts that do not count any more
@@ -28,6 +29,7 @@
 --   pauses    how often they were changed
 --   stepped   the clock was set back: the times of waiting lanes are from before
 --   understood  0: a key of the whole queue is damaged, and nothing was done
+--   born      when the limits were first published in this Redis, µs; 0: never
 --   led_ms    how long another worker leads; 0: the caller is to dispatch
 -- Bound: in one call at most 100 jobs are forwarded from each set, 100 expire, 32 lanes are
 -- looked at, 40 change their place, and 50 jobs are handed over, or as many as it takes for
@@ -55,14 +57,14 @@
 -- Full memory: it runs (allow-oom), so that waiting jobs leave. It adds a mark, a slot and a
 -- lease to existing jobs, no more of them than workers can hold, and a bucket for a tenant.
 local now = clock()
-without_queue = {0, 0, 0, 0, 0, 0, int(now), 0, 0, 0, {}}
+without_queue = {0, 0, 0, 0, 0, 0, int(now), 0, 0, 0, {}, 0}
 local horizon, pickup = now + tonumber(ARGV[4]), tonumber(ARGV[5])
 local lease = tonumber(ARGV[8])
 local MAX_RELEASED, MAX_LOOKS, MAX_CROWD, MAX_GHOSTS = 50, 32, 8, 16
 local RETRY_US = 5000000 -- until a damaged lane is looked at again
 -- Without the limits of the queue, nothing is released.
-local kinds = {}
-local usable = attempt('limits', function() kinds = set_calendars(ARGV[6]) end)
+local kinds, born = {}, 0
+local usable = attempt('limits', function() kinds, born = set_calendars(ARGV[6], tonumber(ARGV[14])) end)
 -- Most queues have none of these, and one command checks that. asynq's tools can pause a
 -- queue.
 local unserved = headgate .. 'unserved'
@@ -833,5 +835,5 @@ else
 end
 return {
   int(again), waits, forwarded, full and 1 or 0, enqueued, pauses, int(now),
-  stepped and 1 or 0, 1, lead(#handed > tonumber(ARGV[12])), jobs,
+  stepped and 1 or 0, 1, lead(#handed > tonumber(ARGV[12])), jobs, int(born),
 }

@@ -2,7 +2,9 @@
 --
 -- A library behind formats.lua. Keys, all under headgate:{queue}:
 --
---   limits      hash: '*' the queue's limits as JSON, 't:'<tenant> what differs for one tenant
+--   limits      hash: '*' the queue's limits as JSON, 't:'<tenant> what differs for one tenant,
+--               'epoch' "born_us empty_us": when they were first published in this Redis, and
+--               since when their buckets count as empty, 0 for never
 --   overrides   hash: tenant -> JSON, what an operator changed for a time
 --   b:<limit>:<values>   bucket of one limit (limits.lua)
 --   permits:<limit>:<values>   permits of a concurrency limit, held by job ids. A limit that
@@ -68,8 +70,11 @@ end
 local conf
 local function config()
   if not conf then
-    local text = read('HGET', headgate .. 'limits', '*')
-    conf = text and cjson.decode(text) or {limits = {}, attributes = ATTRIBUTES}
+    local fields = read('HMGET', headgate .. 'limits', '*', 'epoch')
+    conf = fields[1] and cjson.decode(fields[1]) or {limits = {}, attributes = ATTRIBUTES}
+    local born, empty = string.match(fields[2] or '', '^(%d+) (%d+)$')
+    if not born or math.max(#born, #empty) > 16 then born, empty = 0, 0 end
+    conf.born, lost_at = tonumber(born), tonumber(empty)
   end
   return conf
 end
@@ -77,9 +82,11 @@ end
 -- set_calendars takes what the caller computed from time zones: the windows of calendar
 -- limits, and under "w:TEXT" the openings of send windows. All published ones must be
 -- there before anything is written; if the caller does not know the newest limits, it
--- reads them again. It returns the kinds that the limits list.
+-- reads them again. It returns the kinds that the limits list, and when the limits were first published
+-- in this Redis. known is what an earlier call returned: if the limits are gone since then, nothing may
+-- go until they are published again, and then their buckets start empty.
 local calendars = {}
-local function set_calendars(text)
+local function set_calendars(text, known)
   if text ~= '' then calendars = cjson.decode(text) end
   for _, limit in ipairs(config().limits) do
     if limit.calendar and not calendars[limit.calendar] then error('STALE the calendar of limit ' .. limit.name .. ' was not passed', 0) end
@@ -87,7 +94,17 @@ local function set_calendars(text)
   for _, window in ipairs(config().windows or {}) do
     if not calendars['w:' .. window] then error('STALE the send window ' .. window .. ' was not passed', 0) end
   end
-  return config().kinds or {}
+  local born = config().born
+  if known and known > 0 and born ~= known then
+    if born == 0 then error('they are gone from Redis: publish them again', 0) end
+    if lost_at == 0 then
+      -- They were published since by a program that did not know that they had been there.
+      plan('HSET', headgate .. 'limits', 'epoch', format('%d %d', born, born))
+      lost_at = born
+      report('lost limits', 'what was used of the limits is lost from Redis, so they start empty')
+    end
+  end
+  return config().kinds or {}, born
 end
 
 local function lane_name(tenant, attributes) return lane_of(config().attributes, tenant, attributes) end
@@ -112,7 +129,7 @@ local function tenant_config(tenant, now)
   local known = tenants[tenant]
   if known then return known end
   known = {w = 1, l = {}, till = {}}
-  if differ == nil then differ = read('HLEN', headgate .. 'limits') > 1 end
+  if differ == nil then differ = read('HLEN', headgate .. 'limits') > (config().born > 0 and 2 or 1) end
   if overridden == nil then overridden = read('EXISTS', headgate .. 'overrides') == 1 end
   -- Plain ifs: an imitation of Redis evaluates "x = a and f()" wrongly if a is false.
   local text
@@ -426,67 +443,33 @@ local function free_permits(id, held, now)
   return woken
 end
 
--- tenants_save writes the counts of tenants and their sums, with one read and one write.
-local function tenants_save(changes)
-  local TENANTS, fields, sums = headgate .. 'tenants', {'*'}, {}
-  for _, change in ipairs(changes) do
-    local tenant = change[2]
-    local sum = sums[tenant]
-    if not sum then
-      sum = {0, 0, 0, 0}
-      sums[tenant], fields[#fields + 1] = sum, tenant
-    end
-    for i = 1, 4 do sum[i] = sum[i] + change[i + 2] end
-  end
-  local all, gone = {0, 0, 0, 0, 0}, {}
-  for from = #fields, 1, -1000 do -- the sums, which come first, last
-    local first = math.max(from - 999, 1)
-    local texts, words = redis.pcall('HMGET', TENANTS, unpack(fields, first, from)), {}
-    if texts.err then return report(TENANTS, texts.err) end
-    for i = from, first, -1 do
-      local field = fields[i]
-      local old = {tenant_read(texts[i - first + 1])}
-      if not old[1] then
-        report('tenant ' .. field, string.format('%q', texts[i - first + 1]) .. ' are no counts')
-        old = {0, 0, 0, 0, 0}
-      end
-      local sum, empty = field == '*' and all or sums[field], true
-      for k = 1, 4 do
-        local now = math.max(old[k] + sum[k], 0)
-        if field ~= '*' then all[k] = all[k] + now - old[k] end
-        sum[k], empty = now, empty and now == 0
-      end
-      if field == '*' then
-        sum[5] = math.max(old[5] + all[5], 0)
-      elseif (old[1] > 0) ~= (sum[1] > 0) then
-        all[5] = all[5] + (sum[1] > 0 and 1 or -1)
-      end
-      if empty and field ~= '*' then
-        gone[#gone + 1] = field
-      else
-        words[#words + 1], words[#words + 2] = field, tenant_write(unpack(sum))
-      end
-    end
-    if words[1] then redis.call('HSET', TENANTS, unpack(words)) end
-  end
-  for i = 1, #gone, 1000 do redis.call('HDEL', TENANTS, unpack(gone, i, math.min(i + 999, #gone))) end
-end
-
 -- tenant_add adds to the counts of a tenant; see tenant_read.
 local function tenant_add(tenant, waiting, done, jobs, units)
-  after_writes = tenants_save
-  plans[#plans + 1] = {'later', tenant, waiting, done, jobs, units}
+  record_text = record_text or function(field, text, sum, all)
+    local old = {tenant_read(text)}
+    if not old[1] then
+      report('tenant ' .. field, string.format('%q', text) .. ' are no counts')
+      old = {0, 0, 0, 0, 0}
+    end
+    local new, empty = {}, true
+    for i = 1, 4 do
+      new[i] = math.max(old[i] + (sum[i] or 0), 0)
+      if field ~= '*' then all[i] = (all[i] or 0) + new[i] - old[i] end
+      empty = empty and new[i] == 0
+    end
+    if field == '*' then
+      new[5] = math.max(old[5] + (all[5] or 0), 0)
+      return tenant_write(unpack(new))
+    end
+    if (old[1] > 0) ~= (new[1] > 0) then all[5] = (all[5] or 0) + (new[1] > 0 and 1 or -1) end
+    return not empty and tenant_write(unpack(new)) or nil
+  end
+  plans[#plans + 1] = {'record', headgate .. 'tenants', tenant, waiting, done, jobs, units}
 end
 
 local function backlog_add(tenant, n) tenant_add(tenant, n, 0, 0, 0) end
 
 local function done_add(tenant) tenant_add(tenant, 0, 1, 0, 0) end
-
--- stored_forget is called when a job is deleted. size is its hg_size; nil if the job is not from
--- Headgate and was not counted.
-local function stored_forget(tenant, size)
-  if tonumber(size or '') then tenant_add(tenant, 0, 0, -1, -tonumber(size)) end
-end
 
 -- stored_result counts the result that a job keeps.
 local function stored_result(id, tenant, size, result)

@@ -10,6 +10,7 @@
 --                              another type, so that the last step cannot.
 --   undo(fn)                   sets what to do if the latest plan is dropped
 --   count(key, field, n, drop) adds to a field of a hash in the last step
+--   plans of {'record', key, field, n, ...}  add to the numbers of a record; see save_records
 --   gather(command, key, id)   adds a word to a write: the words of one command and key are
 --                              written together, after all other writes but push; XADD as
 --                              with try
@@ -168,9 +169,38 @@ local function save_faults()
   redis.pcall('PEXPIRE', key, FAULTS_MS)
 end
 
--- before_writes is what the last step does first; nil for nothing. after_writes is what it does at
--- the end, with the plans that begin with 'later'.
-local before_writes, after_writes
+-- before_writes is what the last step does first; nil for nothing.
+local before_writes
+
+-- record_text(field, text, sum, all) returns the new text of a record, to whose numbers sum is added,
+-- or nil to delete it. It adds to `all` what changed, and all is the sum for the record '*'.
+local record_text
+
+-- save_records writes records, the fields of a hash, with one read and one write. The record '*' has
+-- the sums of all others.
+local function save_records(changes)
+  local key, fields, sums = changes[1][2], {'*'}, {}
+  for _, change in ipairs(changes) do
+    local sum = sums[change[3]]
+    if not sum then
+      sum = {}
+      sums[change[3]], fields[#fields + 1] = sum, change[3]
+    end
+    for i = 4, #change do sum[i - 3] = (sum[i - 3] or 0) + change[i] end
+  end
+  local all, gone = {}, {}
+  for last = #fields, 1, -1000 do -- backwards, so that '*' is last
+    local first, words = math.max(last - 999, 1), {}
+    local texts = redis.pcall('HMGET', key, unpack(fields, first, last))
+    if texts.err then return report(key, texts.err) end
+    for i = last, first, -1 do
+      local text = record_text(fields[i], texts[i - first + 1], sums[fields[i]] or all, all)
+      if text then words[#words + 1], words[#words + 2] = fields[i], text else gone[#gone + 1] = fields[i] end
+    end
+    if words[1] then redis.call('HSET', key, unpack(words)) end
+  end
+  for i = 1, #gone, 1000 do redis.call('HDEL', key, unpack(gone, i, math.min(i + 999, #gone))) end
+end
 
 local function perform_try(...)
   local reply = redis.pcall(...)
@@ -220,7 +250,7 @@ local function perform()
       local known = tallies[write[2]] or {n = 0, ends = write[4]}
       tallies[write[2]] = known
       known.n = known.n + write[3]
-    elseif write[1] == 'later' then
+    elseif write[1] == 'record' then
       rest = rest or {}
       rest[#rest + 1] = write
     elseif write[1] == 'try' then
@@ -261,7 +291,7 @@ local function perform()
       end
     end
   end
-  if rest then after_writes(rest) end
+  if rest then save_records(rest) end
   if announces then redis.pcall('PUBLISH', announces, announcement) end
 end
 

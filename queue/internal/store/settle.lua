@@ -177,7 +177,8 @@ local function go(id, task, failed_now, to, msg, lane, c, position)
   if what == 'gone' or what == 'kept' then unlock(id, task.lock) end
   if what == 'gone' then
     deleted[#deleted + 1] = key
-    stored_forget(tenant_of(lane), task.size)
+    -- A job that asynq's own client enqueued was not counted.
+    if tonumber(task.size or '') then tenant_add(tenant_of(lane), 0, 0, -1, -tonumber(task.size)) end
   elseif what == 'kept' then
     state = 'completed'
     plan('ZADD', asynq .. 'completed', int(math.floor(now / 1000000) + tonumber(n)), id)
