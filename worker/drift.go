@@ -28,7 +28,7 @@ type drift struct {
 
 	// restore publishes the file's limits again, because they are gone from Redis.
 	restore func(context.Context) error
-	logger *slog.Logger
+	logger  *slog.Logger
 
 	seen map[string]int64 // number of changes of a queue's limits that were compared
 	puts int              // of the file's limits that were compared

@@ -10,7 +10,7 @@ import (
 // fileLimits puts the limits of the limits file in effect.
 type fileLimits struct {
 	publish func(ctx context.Context, set limits.Set, lost bool) error // lost: they are gone from Redis
-	adjust  func(limits.Set) (limits.Set, error) // nil: the limits stay as they are
+	adjust  func(limits.Set) (limits.Set, error)                       // nil: the limits stay as they are
 
 	mu       sync.Mutex
 	set      limits.Set // put in effect last, before adjust

@@ -69,7 +69,7 @@ func TestPayload(t *testing.T) {
 		`{` + charge + `,"description":"a\u0000b"}`:                                        "description: it has control",
 		`{` + charge + `,"statement_descriptor_suffix":"` + strings.Repeat("x", 23) + `"}`: "statement_descriptor_suffix: it has more than 22",
 		`{` + charge + `,"metadata":{"n":7}}`:                                              "metadata",
-		`{` + charge + `,"metadata":{"headgate_tenant":"x"}}`: "metadata: headgate_tenant is reserved",
+		`{` + charge + `,"metadata":{"headgate_tenant":"x"}}`:                              "metadata: headgate_tenant is reserved",
 		`{` + charge + `,"metadata":{"headgate_job":"x"}}`:                                 "metadata: headgate_job is reserved",
 		`{` + charge + `,"metadata":{"a[b]":"x"}}`:                                         "metadata: a key is",
 		`{` + charge + `,"metadata":{"a":"` + strings.Repeat("x", 501) + `"}}`:             "metadata: the value of",

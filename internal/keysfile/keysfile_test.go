@@ -63,14 +63,14 @@ func TestMistakes(t *testing.T) {
 		strings.Replace(good, `"we: ird"]`, `"we: ird"]
     max_retention: 1h`, 1): {"line 6: keys[0].max_retention: 1h0m0s is less than 24h"},
 		strings.Replace(good, `tenants: [acme, "we: ird"]`, "shared_account: true", 1): {"line 5: keys[0].shared_account: a key for all tenants has it"},
-		strings.Replace(good, "[enqueue, read]", "[admin]", 1):           {"line 4: keys[0].scopes: admin affects all tenants"},
-		strings.Replace(good, `"we: ird"`, `"a\u0007"`, 1):               {"line 5: keys[0].tenants: "},
-		strings.Replace(good, "100/s", "fast", 1):                        {"line 6: keys[0].rate: "},
-		strings.Replace(good, "2027-01-31T00:00:00Z", "soon", 1):         {"line 7: keys[0].expires: "},
-		strings.Replace(good, "id: shop", "id: local", 1):                {`keys[0].id: "local" is reserved`},
-		strings.Replace(good, "id: shop", "id: a b", 1):                  {"line 2: keys[0].id: "},
-		strings.Replace(good, "rate: 100/s", "rat: 1/s\n    ids: x", 1):  {"keys[0].rat: unknown field", "keys[0].ids: unknown field"},
-		good + "  - {id: two, hash: " + someHash + ", scopes: [read]}\n": {`keys[2].hash: it is that of key "shop"`},
+		strings.Replace(good, "[enqueue, read]", "[admin]", 1):                         {"line 4: keys[0].scopes: admin affects all tenants"},
+		strings.Replace(good, `"we: ird"`, `"a\u0007"`, 1):                             {"line 5: keys[0].tenants: "},
+		strings.Replace(good, "100/s", "fast", 1):                                      {"line 6: keys[0].rate: "},
+		strings.Replace(good, "2027-01-31T00:00:00Z", "soon", 1):                       {"line 7: keys[0].expires: "},
+		strings.Replace(good, "id: shop", "id: local", 1):                              {`keys[0].id: "local" is reserved`},
+		strings.Replace(good, "id: shop", "id: a b", 1):                                {"line 2: keys[0].id: "},
+		strings.Replace(good, "rate: 100/s", "rat: 1/s\n    ids: x", 1):                {"keys[0].rat: unknown field", "keys[0].ids: unknown field"},
+		good + "  - {id: two, hash: " + someHash + ", scopes: [read]}\n":               {`keys[2].hash: it is that of key "shop"`},
 	} {
 		_, err := Parse([]byte(text))
 		if err == nil {
