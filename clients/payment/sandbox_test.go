@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -141,17 +142,20 @@ func TestPaymentsOfOthers(t *testing.T) {
 	}
 	// If the payment cannot be looked up, nothing is done, and the job is tried again.
 	for status, want := range map[int]string{500: "retryable", 503: "retryable", 429: "account throttled", 404: "permanent", 0: "retryable"} {
-		posted := false
+		var posted atomic.Bool
 		failing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if posted = posted || r.Method != http.MethodGet; status == 0 {
+			if r.Method != http.MethodGet {
+				posted.Store(true)
+			}
+			if status == 0 {
 				panic(http.ErrAbortHandler)
 			}
 			w.WriteHeader(status)
 			_, _ = w.Write([]byte(`{"error":{"type":"api_error"}}`))
 		}))
 		t.Cleanup(failing.Close)
-		if _, err := newSender(t, failing.URL).Send(t.Context(), of("acme", 6), Payload{Action: Refund, PaymentIntent: "pi_1"}); kind(err) != want || posted {
-			t.Errorf("%d at the lookup: %s: %v; want %s, and no refund: %v", status, kind(err), err, want, posted)
+		if _, err := newSender(t, failing.URL).Send(t.Context(), of("acme", 6), Payload{Action: Refund, PaymentIntent: "pi_1"}); kind(err) != want || posted.Load() {
+			t.Errorf("%d at the lookup: %s: %v; want %s, and no refund: %v", status, kind(err), err, want, posted.Load())
 		}
 	}
 	if ledger := provider.Ledger(); len(ledger) != 5 {

@@ -149,6 +149,15 @@ func (b scopeBody) scope(a *API, r *request) (inspect.Scope, error) {
 	return scope, nil
 }
 
+// unregister removes an empty queue.
+func (a *API) unregister(r *request) (answer, error) {
+	body, err := decodeWhy(r)
+	if err == nil {
+		err = operate.Unregister(r.Context(), a.config.Redis, r.PathValue("q"), r.by(body.Reason))
+	}
+	return answer{body: map[string]bool{"removed": true}}, err
+}
+
 type pauseBody struct {
 	scopeBody
 	ending

@@ -382,6 +382,8 @@ func TestDeleteWithoutABody(t *testing.T) {
 // TestUnknownQueue: no request makes a queue, also not by a follow-up, and none goes round limits
 // by naming another queue.
 func TestUnknownQueue(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
 	r := newRig(t, redistest.Start(t), nil)
 	set := limits.Set{Queues: map[string]limits.Queue{"webhook": {Kinds: []string{"webhook"}}, "email": {Kinds: []string{"email"}}}}
 	if err := operate.Publish(t.Context(), r.redis, set); err != nil {
@@ -401,11 +403,31 @@ func TestUnknownQueue(t *testing.T) {
 		r.want(400, want, "POST", "/jobs", body)
 	}
 	var all strings.Builder
-	for i := range 1000 {
+	for i := range 100_000 {
 		all.WriteString(job("call", fmt.Sprint("made-up-", i), "") + "\n")
 	}
-	r.want(207, `"accepted":0,"existing":0,"refused":1000`, "POST", "/jobs/batch", all.String(), "Content-Type", ndjson)
+	r.want(207, `"accepted":0,"existing":0,"refused":100000`, "POST", "/jobs/batch", all.String(), "Content-Type", ndjson)
 	if after := r.redis.SCard(t.Context(), "asynq:queues").Val(); after != before {
 		t.Errorf("%d queues; there were %d", after, before)
 	}
+}
+
+// TestUnregisterOverHTTP: only a key for everything removes queues.
+func TestUnregisterOverHTTP(t *testing.T) {
+	r, keys := keyed(t, redistest.Start(t), Key{ID: "ops", Scopes: []Scope{Admin}}, Key{ID: "shift", Scopes: []Scope{Operate}}, Key{ID: "one", Scopes: []Scope{Admin}, Queues: []string{"other"}})
+	for id, want := range map[string]string{"shift": "no key with the scope", "one": "not valid for this queue"} {
+		r.key = keys[id]
+		if got := r.do("DELETE", "/queues/"+r.queue, ""); got.status != 403 {
+			t.Errorf("key %s: %d %s; want 403, %s", id, got.status, got.body, want)
+		}
+	}
+	r.key = keys["ops"]
+	r.want(202, "", "POST", "/jobs", r.job("acme", ""))
+	r.want(409, "is served by worker", "DELETE", "/queues/"+r.queue, `{"reason":"x"}`)
+	r.redis.Del(t.Context(), "headgate:workers")
+	r.want(409, "has jobs, 1 of them", "DELETE", "/queues/"+r.queue, `{"reason":"x"}`)
+	r.want(200, `"jobs":1`, "POST", "/queues/"+r.queue+"/actions", `{"verb":"cancel","reason":"x"}`)
+	r.want(200, `"jobs":1`, "POST", "/queues/"+r.queue+"/actions", `{"verb":"delete","reason":"x"}`)
+	r.want(200, `"removed":true`, "DELETE", "/queues/"+r.queue, `{"reason":"x"}`)
+	r.want(404, "There is no queue", "GET", "/queues/"+r.queue, "")
 }

@@ -35,6 +35,7 @@ func (a *API) table() []route {
 
 		{method: get, path: "/queues", scopes: read, handle: a.queues},
 		{method: get, path: "/queues/{q}", scopes: read, handle: a.oneQueue},
+		{method: del, path: "/queues/{q}", scopes: admin, whole: true, changes: true, handle: a.unregister},
 		{method: get, path: "/queues/{q}/history", scopes: read, whole: true, handle: a.historyOf},
 		{method: get, path: "/queues/{q}/shares", scopes: read, whole: true, handle: a.sharesOf},
 		{method: get, path: "/queues/{q}/tenants", scopes: read, handle: a.tenants},

@@ -227,6 +227,12 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	r.do(415, "POST", "/jobs", `x`, "Content-Type", "text/plain")
 	r.do(413, "POST", at+"/pause", `{"reason":"`+strings.Repeat("x", 100_000)+`"}`)
 
+	r.do(409, "DELETE", at, `{"reason":"it has jobs"}`)
+	for _, verb := range []string{"cancel", "delete"} {
+		r.do(200, "POST", at+"/actions", `{"verb":"`+verb+`","reason":"a try"}`)
+	}
+	r.do(200, "DELETE", at, `{"reason":"a try"}`)
+
 	// The stream is no one answer; dashboard/api holds its types against the schemas.
 	r.covered["GET /events"] = true
 	for _, operation := range r.described() {

@@ -54,6 +54,8 @@ var (
 	JobsScript    = NewScript(Lua("jobs"), asynqwire.MessageLua)
 	VerbsScript   = NewScript(Lua("verbs"), Lua("record"), Lua("end"), asynqwire.MessageLua, Lua("cancel"))
 	PauseScript   = NewScript(Lua("pause"))
+
+	UnregisterScript = NewScript(Lua("unregister")).AllowOOM()
 )
 
 // Scripts has all scripts by the names of their files.
@@ -62,5 +64,5 @@ var Scripts = map[string]*redisscript.Script{
 	"watch": WatchScript, "late": LateScript, "resign": ResignScript, "janitor": JanitorScript, "archive": ArchiveScript, "sweep": SweepScript, "progress": ProgressScript,
 	"periodic_set": PeriodicSetScript, "periodic_look": PeriodicLookScript, "periodic_choose": PeriodicChooseScript,
 	"periodic_mark": PeriodicMarkScript, "periodic_fire": PeriodicFireScript,
-	"explain": ExplainScript, "gauges": GaugesScript, "jobs": JobsScript, "verbs": VerbsScript, "pause": PauseScript,
+	"explain": ExplainScript, "gauges": GaugesScript, "jobs": JobsScript, "verbs": VerbsScript, "pause": PauseScript, "unregister": UnregisterScript,
 }

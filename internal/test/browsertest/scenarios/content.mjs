@@ -28,7 +28,8 @@ const series = async (page) => Promise.all((await page.locator('.series > li').a
 scenario('a tenant held by a limit', async (page) => {
   await at.visit(page, at.tenant(queue, 'acme'));
   assert.match(await sentence(page), /^acme’s webhook is held by limit “?tenant”? \(2\/h\), next slot in (30|29|28|27) min, 29 waiting, done at about \d\d:\d\d$/);
-  const { 'Clears at': end, ...said } = await stats(card(page, 'Summary'));
+  const { 'Clears at': end, 'Kept in Redis': kept, ...said } = await stats(card(page, 'Summary'));
+  assert.match(kept, /^2\d\.\d KiB 29 jobs, in all states$/); // the ports of URLs have four or five digits
   assert.deepEqual(said, { 'Waiting': '29', 'Rate': '2/h', 'Completed (total)': '1', 'Weight': '3' });
   assert.match(end, /^\d\d:\d\d rough$/);
   const all = await series(page);
@@ -103,7 +104,7 @@ scenario('limits', async (page) => {
     ['daily', 'tenant', 'sliding window log', '10000/day'],
     ['in-flight', 'tenant', 'concurrency', '10 at once'],
   ]);
-  assert.deepEqual(await texts(page.locator('.facts > div')), ['Max backlog per tenant 100,000']);
+  assert.deepEqual(await texts(page.locator('.facts > div')), ['Most jobs of a tenant 100,000']);
   const [changed, ...more] = await rows('Overrides');
   assert.deepEqual(more, []);
   assert.match(changed.splice(5, 1)[0], /^\d\d:\d\d$/); // until

@@ -1,0 +1,208 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/dashboard/api"
+)
+
+var update = flag.Bool("update", false, "write measured figures into docs/security.md")
+
+// BenchmarkHostileConnections measures what connections of one key, or of nobody, cost others: how
+// long the API takes to answer another key, and how much of a limit the worker behind the same
+// address uses.
+//
+//	go test ./internal/test/e2e -run '^$' -bench HostileConnections -benchtime 1x -update
+func BenchmarkHostileConnections(b *testing.B) {
+	const rate, phase = 100, 20 * time.Second
+	for b.Loop() {
+		s := newStage(b, "queues: {webhook: {kinds: [webhook], limits: [{name: account, algorithm: leaky_bucket, rate: 100/s}]}}")
+		keys := map[string]string{}
+		var file strings.Builder
+		file.WriteString("keys:\n")
+		for _, id := range []string{"hostile", "other"} {
+			key, hash := api.NewKey()
+			keys[id] = key
+			fmt.Fprintf(&file, "  - {id: %s, hash: %q, scopes: [enqueue, read], rate: 1000/s}\n", id, hash)
+		}
+		w := s.worker("HEADGATE_API_KEYS_FILE=" + s.write("keys.yaml", file.String()))
+		s.bulk(s.jobs("acme", 6*rate*int(phase/time.Second), ""))
+		s.wait("acme", rate, 20*time.Second)
+		h := hostile{strings.TrimPrefix(w.http, "http://"), keys["hostile"]}
+		var alone figures
+		var lines []string
+		for _, p := range []struct {
+			name string
+			acts []act
+		}{
+			{"none", nil},
+			{"16 batches that trickle, a byte a second", []act{{16, h.trickle}}},
+			{"100 that stay silent", []act{{100, h.silent}}},
+			{"1,000 a second that open and close", []act{{1000, h.openAndClose}}},
+			{"all of these", []act{{16, h.trickle}, {100, h.silent}, {1000, h.openAndClose}}},
+		} {
+			f := s.beside(p.acts, w.http, keys["other"], phase)
+			f.use /= rate
+			if p.acts == nil {
+				alone = f
+			} else if f.failed > 0 || f.use < 0.99*alone.use {
+				b.Errorf("beside %s: %d requests failed, and %.3f of the limit was used; alone %.3f", p.name, f.failed, f.use, alone.use)
+			}
+			lines = append(lines, fmt.Sprintf("| %s | %s | %s | %.3f |", p.name, f.median.Round(100*time.Microsecond), f.last.Round(100*time.Microsecond), f.use))
+			b.Log(lines[len(lines)-1])
+		}
+		if *update {
+			writeFigures(b, "connections", "| Connections of one key and of nobody | Half of another key's requests within | 99 % within | Use of a limit of 100/s |\n|---|---|---|---|\n"+strings.Join(lines, "\n")+"\n")
+		}
+	}
+}
+
+// figures is what others see in one phase.
+type figures struct {
+	median, last time.Duration // of the API's answers: the middle one and the 99th of a hundred
+	failed       int
+	use          float64 // calls a second
+}
+
+// act is something that n connections do until ctx is done.
+type act struct {
+	n  int
+	do func(ctx context.Context)
+}
+
+// beside measures others while connections act.
+func (s *stage) beside(acts []act, url, key string, length time.Duration) (f figures) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	for _, a := range acts {
+		for range a.n {
+			all.Go(func() { a.do(ctx) })
+		}
+	}
+	time.Sleep(2 * time.Second) // all of them are connected
+	var took []time.Duration
+	before, began := s.received("/calls", "acme"), time.Now()
+	ticks := time.NewTicker(20 * time.Millisecond)
+	defer ticks.Stop()
+	for i := 0; time.Since(began) < length; i++ {
+		<-ticks.C
+		r, _ := http.NewRequestWithContext(ctx, http.MethodGet, url+api.Base+"/queues", nil)
+		if i%2 == 0 {
+			job := fmt.Sprintf(`{"kind":"webhook","tenant":"later","in":"24h","payload":{"url":"%s/"}}`, s.calls)
+			r, _ = http.NewRequestWithContext(ctx, http.MethodPost, url+api.Base+"/jobs", strings.NewReader(job))
+			r.Header.Set("Content-Type", "application/json")
+		}
+		r.Header.Set("Authorization", "Bearer "+key)
+		asked := time.Now()
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			f.failed++
+			continue
+		}
+		_, _ = io.Copy(io.Discard, response.Body)
+		response.Body.Close()
+		if took = append(took, time.Since(asked)); response.StatusCode/100 != 2 {
+			f.failed++
+		}
+	}
+	f.use = float64(s.received("/calls", "acme")-before) / time.Since(began).Seconds()
+	slices.Sort(took)
+	f.median, f.last = took[len(took)/2], took[len(took)*99/100]
+	return f
+}
+
+// hostile is the address and the key with which connections act.
+type hostile struct{ addr, key string }
+
+// trickle sends a batch, a byte a second, and the next one when it is refused.
+func (h hostile) trickle(ctx context.Context) {
+	for ctx.Err() == nil {
+		body, to := io.Pipe()
+		r, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+h.addr+api.Base+"/jobs/batch", body)
+		r.Header.Set("Authorization", "Bearer "+h.key)
+		r.Header.Set("Content-Type", "application/x-ndjson")
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			response, err := http.DefaultClient.Do(r)
+			if err == nil {
+				response.Body.Close()
+			}
+		}()
+		for open := true; open; {
+			_, err := to.Write([]byte(" "))
+			select {
+			case <-done:
+				open = false
+			case <-ctx.Done():
+				open = false
+			case <-time.After(time.Second):
+				open = err == nil
+			}
+		}
+		to.CloseWithError(io.ErrUnexpectedEOF)
+		<-done
+	}
+}
+
+// silent connects and says nothing, and connects again when it is cut off.
+func (h hostile) silent(ctx context.Context) {
+	for ctx.Err() == nil {
+		conn, err := net.Dial("tcp", h.addr)
+		if err != nil {
+			return
+		}
+		stop := context.AfterFunc(ctx, func() { conn.Close() })
+		_, _ = io.Copy(io.Discard, conn)
+		stop()
+		conn.Close()
+	}
+}
+
+// openAndClose does so once a second.
+func (h hostile) openAndClose(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Second):
+		}
+		if conn, err := net.Dial("tcp", h.addr); err == nil {
+			conn.Close()
+		}
+	}
+}
+
+// writeFigures replaces what docs/security.md has between <!-- NAME --> and <!-- end NAME -->.
+func writeFigures(t testing.TB, name, text string) {
+	t.Helper()
+	path := filepath.Join("..", "..", "..", "docs", "security.md")
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, last := []byte("<!-- "+name+" -->\n"), []byte("<!-- end "+name+" -->")
+	head, rest, ok := bytes.Cut(page, first)
+	_, tail, end := bytes.Cut(rest, last)
+	if !ok || !end {
+		t.Fatalf("%s has no place for the figures of %s", path, name)
+	}
+	if err := os.WriteFile(path, slices.Concat(head, first, []byte(text), last, tail), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,18 @@
+-- unregister.lua: remove an empty queue.
+--
+-- KEYS[1]   headgate:{queue}:waiting
+-- ARGV[1]   queue
+-- Returns   how many jobs there are; 0: the queue had none, and its keys are deleted
+-- Bound: a fixed number of keys. Buckets expire by themselves, and the audit stays.
+-- Full memory: it runs (allow-oom), as it deletes.
+local jobs = 0
+for _, list in ipairs({'pending', 'active'}) do jobs = jobs + read('LLEN', asynq .. list) end
+for _, set in ipairs({'scheduled', 'retry', 'archived', 'completed'}) do jobs = jobs + read('ZCARD', asynq .. set) end
+jobs = jobs + read('ZCARD', headgate .. 'archive') + math.max(waiting_jobs('*'), read('SCARD', asynq .. 'groups'))
+if jobs > 0 then return jobs end
+for _, name in ipairs({
+  'limits', 'overrides', 'waiting', 'ready', 'unserved', 'vtime', 'skips', 'tenants', 'totals', 'adapt', 'pauses', 'pause_changes',
+  'pause_ends', 'kinds', 'deadlines', 'watcher', 'archive', 'periodic', 'events', 'faults',
+}) do plan('DEL', headgate .. name) end
+for _, name in ipairs({'groups', 'paused', 'processed', 'failed', 'lease'}) do plan('DEL', asynq .. name) end
+return 0

@@ -1,0 +1,63 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/validation"
+	"github.com/headgate/headgate/queue/workers"
+)
+
+// Unregister removes a queue that nobody needs any more, with its limits, pauses and counts, and
+// the kinds that go there. Its audit stays. It is refused with [ErrState] while the queue has a job
+// in any state or a worker serves it, which would publish its limits again. A job that is enqueued
+// meanwhile by name stays, in a queue without limits.
+func Unregister(ctx context.Context, client redis.UniversalClient, queue string, by Operator) error {
+	if err := by.Check(); err != nil {
+		return err
+	}
+	if err := store.CheckQueue(ctx, client, queue); err != nil {
+		return err
+	}
+	fail := func(err error) error { return fmt.Errorf("unregister queue %q: %w", queue, err) }
+	refuse := func(reason string) error {
+		return &validation.Error{Field: "queue", Reason: check.Quote(queue) + " " + reason, Cause: ErrState}
+	}
+	alive, err := workers.List(ctx, client)
+	if err != nil {
+		return fail(err)
+	}
+	for _, w := range alive {
+		if slices.Contains(w.Queues, queue) {
+			return refuse(fmt.Sprintf("is served by worker %s on %s: stop it, or take the queue from its HEADGATE_QUEUES and limits file", check.Quote(w.ID), check.Quote(w.Host)))
+		}
+	}
+	reply, err := store.UnregisterScript.Run(ctx, client, store.ScriptKeys(queue), queue)
+	if err != nil {
+		return fail(err)
+	}
+	if jobs, _ := reply.(int64); jobs > 0 {
+		return refuse(fmt.Sprintf("has jobs, %d of them: cancel and delete them, or wait until none is kept any more", jobs))
+	}
+	routes, err := client.HGetAll(ctx, store.RoutesKey).Result()
+	if err != nil {
+		return fail(err)
+	}
+	pipe := client.Pipeline()
+	for kind, home := range routes {
+		if home == queue {
+			pipe.HDel(ctx, store.RoutesKey, kind)
+		}
+	}
+	pipe.SRem(ctx, asynqwire.Queues, queue)
+	if err := store.Execute(ctx, pipe); err != nil {
+		return fail(err)
+	}
+	return Record(ctx, client, AuditEntry{Action: "unregister", Before: map[string]string{"queue": queue}}, by)
+}
