@@ -38,7 +38,15 @@ var (
 	// ErrEvicts reports that Redis is configured to evict keys when its memory is full,
 	// which would lose jobs. Nothing was enqueued.
 	ErrEvicts = errors.New("this redis evicts keys when memory is full")
+
+	// ErrRedisFull reports that Redis has used most of its maxmemory, see [Client.FullAt].
+	// Nothing was enqueued. Jobs can be enqueued again when others have ended.
+	ErrRedisFull = errors.New("redis is full")
 )
+
+// defaultFullAt leaves a quarter of maxmemory to the jobs that were accepted before: to their
+// limits, results, logs and follow-ups.
+const defaultFullAt = 0.75
 
 // Client enqueues jobs. It is safe for concurrent use. It does not close the Redis client.
 type Client struct {
@@ -51,12 +59,20 @@ type Client struct {
 	shared     map[string]*coalesce.Group[*gathered] // by queue
 	lines      []*line                               // not in use by a request
 
-	fit fitness
+	fit  fitness
+	owed bool // it enqueues what accepted jobs carry, whatever Redis has left
 }
 
 // NewClient returns a client that enqueues jobs in the given Redis.
 func NewClient(client redis.UniversalClient) *Client {
-	return &Client{redis: client, routes: routes{redis: client, queues: map[string]listing{}}, registered: map[string]bool{}, shared: map[string]*coalesce.Group[*gathered]{}}
+	return &Client{redis: client, routes: routes{redis: client, queues: map[string]listing{}}, registered: map[string]bool{}, shared: map[string]*coalesce.Group[*gathered]{}, fit: fitness{fullAt: defaultFullAt}}
+}
+
+// FullAt sets from which part of Redis's maxmemory on the client refuses jobs ([ErrRedisFull]). By
+// default, and for 0, that is 0.75. It must be called before jobs are enqueued.
+func (c *Client) FullAt(part float64) *Client {
+	c.fit.fullAt = cmp.Or(part, defaultFullAt)
+	return c
 }
 
 // RequireLimits makes the client refuse jobs and follow-ups for queues without published limits
@@ -85,8 +101,8 @@ type Result struct {
 }
 
 // Enqueue enqueues one job. The error is a [validation.Error] for each invalid field,
-// [ErrConflict], [ErrBacklogFull], [ErrUnknown], [ErrEvicts], or an error of Redis after
-// which the job is certainly not enqueued.
+// [ErrConflict], [ErrBacklogFull], [ErrRedisFull], [ErrUnknown], [ErrEvicts], or an error of
+// Redis after which the job is certainly not enqueued.
 //
 // While Redis does not answer or temporarily rejects jobs, as in a failover, Enqueue tries
 // again: until ctx is done, or for 5 seconds if ctx has no deadline. A retry never enqueues

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"strings"
 	"sync"
@@ -373,7 +374,7 @@ func TestClientRefusesEvictingRedis(t *testing.T) {
 		t.Errorf("%.1f commands a job; want no look at the settings for each", each)
 	}
 	policy("allkeys-lru")
-	client.fit.foundFit = time.Time{} // as if some time had passed
+	client.fit.nodes = nil // as if some time had passed
 	refused("later")
 
 	// If the policy cannot be read, the client goes on.
@@ -495,7 +496,8 @@ func TestEnqueueOnARedisThatFailsOver(t *testing.T) {
 			}
 			return send()
 		})
-		client.registered["q"], client.fit.foundFit = true, time.Now()
+		client.registered["q"] = true
+		client.fit.nodes = map[string]*nodeFitness{"": {at: time.Now().Add(time.Hour), left: math.MaxInt64}}
 		if _, err := client.Enqueue(within(t), job); err != nil || h.n < 4 {
 			t.Errorf("after %d tries: %v", h.n, err)
 		}
@@ -551,7 +553,7 @@ func TestEnqueueSaysWhatIsCertain(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			defer cancel()
 			_, err := client.Enqueue(ctx, Job{Kind: "call", Queue: redistest.Queue(t), Tenant: "a"})
-			if err == nil || errors.Is(err, ErrUnknown) != test.unknown {
+			if err == nil || errors.Is(err, ErrUnknown) != test.unknown || errors.Is(err, ErrRedisFull) != (test.then == full) {
 				t.Errorf("Enqueue = %v; want ErrUnknown: %v", err, test.unknown)
 			}
 			if certain := err != nil && strings.Contains(err.Error(), "certainly not enqueued"); certain == test.unknown {

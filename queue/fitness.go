@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
@@ -44,19 +46,35 @@ func evictionPolicy(ctx context.Context, client redis.UniversalClient) (string, 
 // policyOf asks one server. A server that rejects the question is not an error: the policy
 // is "".
 func policyOf(ctx context.Context, client redis.UniversalClient) (string, error) {
+	m, err := memoryOf(ctx, client)
+	return m.policy, err
+}
+
+// memory is what a server says of its memory.
+type memory struct {
+	policy    string // maxmemory-policy; "" if the server does not say
+	used, max int64  // bytes that count towards maxmemory, and maxmemory; 0: none, or the server does not say
+}
+
+func memoryOf(ctx context.Context, client redis.UniversalClient) (memory, error) {
 	info := redis.NewStringCmd(ctx, "info", "memory")
 	err := client.Process(ctx, onceCmd{info}) // the callers retry themselves
-	if policy := parseInfo(info.Val())["maxmemory_policy"]; policy != "" {
-		return policy, nil
+	facts := parseInfo(info.Val())
+	if policy := facts["maxmemory_policy"]; policy != "" {
+		bytes := func(name string) int64 {
+			n, _ := strconv.ParseInt(facts[name], 10, 64) // 0 if it is not a number
+			return n
+		}
+		return memory{policy, bytes("used_memory") - bytes("mem_not_counted_for_evict"), bytes("maxmemory")}, nil
 	}
 	if _, answered := errors.AsType[redis.Error](err); err != nil && !answered {
-		return "", err
+		return memory{}, err
 	}
 	config, err := client.ConfigGet(ctx, "maxmemory-policy").Result()
 	if _, answered := errors.AsType[redis.Error](err); err != nil && !answered {
-		return "", err
+		return memory{}, err
 	}
-	return config["maxmemory-policy"], nil
+	return memory{policy: config["maxmemory-policy"]}, nil
 }
 
 // onceCmd is a command that go-redis does not retry.
@@ -72,33 +90,94 @@ func refuseEviction(policy string) error {
 	return fmt.Errorf("%w (maxmemory-policy %s), and jobs with them: set maxmemory-policy noeviction", ErrEvicts, policy)
 }
 
-// fitness checks the configuration of a client's Redis from time to time.
+// fitness is what a client knows of its Redis: whether it may evict accepted jobs, and whether it has
+// memory for more. It asks at most once a second, or when it has sent an eighth of what was left: not
+// for each job, and still before several clients together have filled the rest.
 type fitness struct {
-	mu       sync.Mutex
-	foundFit time.Time // when the last check passed
+	fullAt float64 // part of maxmemory from which jobs are refused
+	asking singleflight.Group
+
+	mu    sync.Mutex
+	nodes map[string]*nodeFitness // by address; "" unless it is a cluster
 }
 
-// check returns an error if Redis may evict accepted jobs. After a check that passed it does
-// not ask again for checkEvery.
-func (f *fitness) check(ctx context.Context, client redis.UniversalClient) error {
-	f.mu.Lock()
-	known := time.Since(f.foundFit) < checkEvery
-	f.mu.Unlock()
-	if known {
-		return nil
+// nodeFitness is the answer of one server.
+type nodeFitness struct {
+	at   time.Time
+	err  error // [ErrRedisFull], or nil
+	left int64 // bytes that may be sent before it is asked again
+}
+
+// check returns an error if the server of a queue is not to get another n bytes of jobs.
+func (f *fitness) check(ctx context.Context, client redis.UniversalClient, queue string, n int) error {
+	addr := ""
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		node, err := cluster.MasterForKey(ctx, store.ScriptKeys(queue)[0])
+		if err != nil {
+			return err
+		}
+		client, addr = node, node.Options().Addr
 	}
-	policy, err := evictionPolicy(ctx, client)
+	if known, err := f.known(addr, int64(n)); known {
+		return err
+	}
+	answer := f.asking.DoChan(addr, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.Timeout)
+		defer cancel()
+		return nil, f.ask(ctx, client, addr)
+	})
+	select {
+	case a := <-answer:
+		return a.Err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// known returns whether the latest answer of a server still holds, and which error follows from it.
+func (f *fitness) known(addr string, n int64) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	node := f.nodes[addr]
+	if node == nil || time.Since(node.at) >= time.Second {
+		return false, nil
+	}
+	if node.err == nil && node.left < n {
+		return false, nil
+	}
+	node.left -= n
+	return true, node.err
+}
+
+// ask asks a server, and keeps its answer unless that must be mended by hand.
+func (f *fitness) ask(ctx context.Context, client redis.UniversalClient, addr string) error {
+	m, err := memoryOf(ctx, client)
 	if err == nil {
-		err = refuseEviction(policy)
+		err = refuseEviction(m.policy)
 	}
 	if err != nil {
 		return err
 	}
+	node := &nodeFitness{at: time.Now(), left: math.MaxInt64}
+	if m.max > 0 {
+		left := int64(f.fullAt*float64(m.max)) - m.used
+		node.left = max(left/8, m.max/1024)
+		if left <= 0 {
+			node.err = fmt.Errorf("%w: it uses %s of maxmemory %s, and new jobs are refused from %.0f%%",
+				ErrRedisFull, byteText(m.used), byteText(m.max), 100*f.fullAt)
+		}
+	}
 	f.mu.Lock()
-	f.foundFit = time.Now()
-	f.mu.Unlock()
-	return nil
+	defer f.mu.Unlock()
+	if f.nodes == nil {
+		f.nodes = map[string]*nodeFitness{}
+	}
+	f.nodes[addr] = node
+	return node.err
 }
+
+// byteText returns a number of bytes in MB.
+func byteText(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/(1<<20)) }
 
 // check returns an error if the worker must not use its Redis. Risks are logged if first is
 // true.

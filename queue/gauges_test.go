@@ -220,7 +220,7 @@ func TestGaugesOfTheEmbeddedRedis(t *testing.T) {
 		t.Errorf("%+v, %v", g, err)
 	}
 	tenants, err := inspect.New(client).TenantGauges(t.Context(), "q", []string{"b;*", "*", "nobody"})
-	if want := []inspect.TenantGauges{{Tenant: "b;*", Waiting: 1}, {Tenant: "*"}, {Tenant: "nobody"}}; err != nil || fmt.Sprint(tenants) != fmt.Sprint(want) {
+	if want := []inspect.TenantGauges{{Tenant: "b;*", Waiting: 1, Stored: 1, StoredBytes: 640}, {Tenant: "*"}, {Tenant: "nobody"}}; err != nil || fmt.Sprint(tenants) != fmt.Sprint(want) {
 		t.Errorf("%+v, %v; want %+v", tenants, err, want)
 	}
 	// A queue that nobody knows has nothing.

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/redisscript"
 	"github.com/headgate/headgate/internal/version"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/boottime"
@@ -100,7 +101,7 @@ func (h *heart) send(ctx context.Context, text []byte, now time.Time) error {
 	pipe.ZAdd(ctx, workers.ListKey, redis.Z{Score: float64(now.UnixMilli()), Member: h.info.ID})
 	// Removes dead workers. One that was only suspended adds itself again.
 	pipe.ZRemRangeByScore(ctx, workers.ListKey, "-inf", strconv.FormatInt(now.Add(-4*workers.BeatLasts).UnixMilli(), 10))
-	err := store.Execute(ctx, pipe)
+	err := redisscript.ExecAnyway(ctx, h.redis, pipe)
 	if err == nil {
 		h.renewals.note(began)
 	}

@@ -110,8 +110,7 @@ func (r *recoverer) look(ctx context.Context) (time.Duration, error) {
 	if refused || left > 0 {
 		r.seen = nil
 	}
-	// A full Redis rejects the watch but not the chores, which free memory.
-	if now := boottime.Now(); (watches || refused) && (r.swept == 0 || now-r.swept >= chores.Every) {
+	if now := boottime.Now(); watches && (r.swept == 0 || now-r.swept >= chores.Every) {
 		r.swept = now
 		r.chores.Ask()
 	}

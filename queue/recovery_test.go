@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -176,35 +175,26 @@ func (r *rig) hold(t *testing.T, id, owner string) {
 	client.ZAdd(ctx, asynqwire.Key(r.queue, "lease"), redis.Z{Score: 10, Member: id})
 }
 
-// TestRecoverNeedsMemory: recovery in a full Redis writes nothing.
-func TestRecoverNeedsMemory(t *testing.T) {
+// TestRecoverOnFullRedis: jobs of dead workers are also recovered in a full Redis.
+func TestRecoverOnFullRedis(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	r := &rig{server: server, queue: "q", client: NewClient(server.Client())}
-	id := r.add(t, nil)
-	r.hold(t, id, "w:1")
-	ctx, client := t.Context(), server.Client()
-	stored := func() string {
-		var text strings.Builder
-		text.WriteString(fmt.Sprint(client.HGetAll(ctx, asynqwire.Key("q", "t:"+id)).Val(), client.Exists(ctx, asynqwire.Key("q", "pending")).Val()))
-		for _, name := range []string{"lease", "g:a;kind=call"} {
-			text.WriteString(fmt.Sprint(client.ZRange(ctx, asynqwire.Key("q", name), 0, -1).Val()))
-		}
-		return text.String() + fmt.Sprint(client.LRange(ctx, asynqwire.Key("q", "active"), 0, -1).Val())
-	}
+	r := limitedRig(t, "0")
 	for _, done := range []bool{false, true} { // back to its lane; to be put away
+		id := r.add(t, nil)
+		r.hold(t, id, "w:1")
+		want := "aggregating"
 		if done {
-			client.HSet(ctx, asynqwire.Key("q", "t:"+id), "hg_done", "1")
+			r.server.Client().HSet(t.Context(), asynqwire.Key("q", "t:"+id), "hg_done", "1")
+			want = "pending"
 		}
-		before := stored()
-		server.FillMemory()
-		if n, err := store.RecoverScript.Run(ctx, client, store.ScriptKeys("q"), "q", id, "10", "w:1", 1); err == nil && n != int64(0) {
-			t.Errorf("recover took %v jobs", n)
+		r.server.FillMemory()
+		if n := r.recover(t, id, "10", true); n != 1 {
+			t.Errorf("recover took %d jobs", n)
 		}
-		if after := stored(); after != before {
-			t.Errorf("before: %s\nafter: %s", before, after)
+		if state := r.field(t, id, "state"); state != want {
+			t.Errorf("it is %s; want %s", state, want)
 		}
-		if err := client.ConfigSet(ctx, "maxmemory", "0").Err(); err != nil {
+		if err := r.server.Client().ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -343,7 +343,7 @@ func TestRedisPageDescribesALife(t *testing.T) {
 			t.Errorf("the life has no key %s; it has %v", name, slices.Sorted(maps.Keys(seenKeys)))
 		}
 	}
-	for _, name := range []string{"hg_slot", "hg_owner", "hg_permits", "hg_marks", "hg_cost", "hg_costs", "hg_deadline", "hg_unique", "hg_next", "hg_digest", "hg_error", "hg_outcome", "hg_log", "hg_released", "hg_first"} {
+	for _, name := range []string{"hg_slot", "hg_owner", "hg_permits", "hg_marks", "hg_cost", "hg_costs", "hg_deadline", "hg_unique", "hg_next", "hg_body", "hg_error", "hg_outcome", "hg_log", "hg_released", "hg_first"} {
 		if !seenFields[name] {
 			t.Errorf("the life has no field %s; it has %v", name, slices.Sorted(maps.Keys(seenFields)))
 		}

@@ -3,8 +3,11 @@ package queue
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -15,6 +18,7 @@ import (
 type request struct {
 	queue   string
 	jobs    int
+	bytes   int
 	line    *line
 	args    []any
 	unknown time.Time // when the first try was sent that may have arrived; zero: none was
@@ -34,6 +38,7 @@ func (c *Client) newRequest(jobs []accepted) *request {
 	r.args[0], r.args[1], r.args[2], r.args[3] = r.queue, r.line.id, r.line.requests, false
 	for _, a := range jobs {
 		r.args = a.append(r.args)
+		r.bytes += a.size()
 	}
 	return r
 }
@@ -84,11 +89,18 @@ func (c *Client) persist(ctx context.Context, r *request, answers []any, err err
 
 // try sends a request once.
 func (c *Client) try(ctx context.Context, r *request) ([]any, error) {
-	if err := c.ready(ctx, r.queue); err != nil {
+	if err := c.ready(ctx, r.queue, r.bytes); err != nil {
 		return nil, &unsentError{err}
 	}
+	script := store.EnqueueScript
+	if c.owed {
+		script = store.EnqueueOwedScript
+	}
 	sent := time.Now()
-	reply, err := store.EnqueueScript.Run(ctx, c.redis, store.ScriptKeys(r.queue), r.args...)
+	reply, err := script.Run(ctx, c.redis, store.ScriptKeys(r.queue), r.args...)
+	if redis.HasErrorPrefix(err, "OOM") {
+		err = fmt.Errorf("%w: %w", ErrRedisFull, err)
+	}
 	var answers []any
 	if err == nil {
 		answers, err = answersOf(reply, r.jobs)
@@ -110,12 +122,12 @@ func answersOf(reply any, jobs int) ([]any, error) {
 	return answers, nil
 }
 
-// ready prepares a queue for requests, or returns why nothing can be sent to it.
-func (c *Client) ready(ctx context.Context, queue string) error {
+// ready prepares a queue for n bytes of jobs, or returns why nothing can be sent to it.
+func (c *Client) ready(ctx context.Context, queue string, n int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := c.fit.check(ctx, c.redis); err != nil {
+	if err := c.fit.check(ctx, c.redis, queue, n); err != nil && (!c.owed || !errors.Is(err, ErrRedisFull)) {
 		return err
 	}
 	return c.register(ctx, queue)

@@ -44,11 +44,12 @@ func (r *rig) rightlyCounted(t *testing.T) {
 	t.Helper()
 	client, want := r.server.Client(), map[string]store.Counts{}
 	for _, key := range client.Keys(t.Context(), asynqwire.Key(r.queue, "t:*")).Val() {
-		fields := client.HMGet(t.Context(), key, "group", "state", "hg_size").Val()
-		size, counted := fields[2].(string)
+		fields := client.HMGet(t.Context(), key, "group", "state", "hg_body").Val()
+		body, counted := fields[2].(string)
 		if !counted {
 			continue // enqueued by asynq's own client
 		}
+		_, size, _ := strings.Cut(body, " ")
 		units, err := strconv.ParseInt(size, 10, 64)
 		if err != nil {
 			t.Fatal(err)

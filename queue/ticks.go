@@ -341,8 +341,17 @@ func batches(shots []shot) [][]shot {
 // enqueue enqueues or skips ticks of one queue. It is not an error if a tick was already
 // enqueued.
 func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
-	queue := batch[0].queue
-	if err := t.client.register(ctx, queue); err != nil {
+	queue, bytes := batch[0].queue, 0
+	for _, s := range batch {
+		bytes += s.accepted.size()
+	}
+	results := make([]Result, len(batch))
+	if err := t.client.ready(ctx, queue, bytes); errors.Is(err, ErrRedisFull) {
+		for i := range results {
+			results[i].Err = err
+		}
+		return results, nil
+	} else if err != nil {
 		return nil, err
 	}
 	args := []any{queue, len(batch), ""}
@@ -373,7 +382,6 @@ func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("enqueue in %q: %w", queue, err)
 	}
-	results := make([]Result, len(batch))
 	for i, s := range batch {
 		results[i].read(answers[i], s.accepted)
 	}

@@ -251,6 +251,7 @@ func (w *Worker) parts(id string, clocks map[string]*redisClock, roles *roles, c
 	var dispatchers []*dispatcher
 	suspects, runs := newSuspects(w.config.Concurrency), &atomic.Int64{}
 	client := NewClient(w.redis)
+	client.owed = true
 	var escaped []string
 	for _, kind := range w.Kinds() {
 		escaped = append(escaped, rediskey.Escape(kind))

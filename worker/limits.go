@@ -2,10 +2,20 @@ package worker
 
 import (
 	"context"
+	"slices"
 	"sync"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 )
+
+// published reports whether all queues of a limits file have limits in Redis.
+func published(ctx context.Context, client redis.UniversalClient, set limits.Set) bool {
+	all, err := operate.Compare(ctx, client, set)
+	return err == nil && !slices.ContainsFunc(all, func(c operate.Comparison) bool { return c.New })
+}
 
 // fileLimits puts the limits of the limits file in effect.
 type fileLimits struct {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -103,7 +104,7 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	observer, inspector := metrics.New(registry), inspect.New(client)
 	observer.Queues(metrics.Queues{Inspector: inspector, Names: s.Queues, Tenants: tenants, Logger: logger})
-	p := &Program{Client: queue.NewClient(client), Redis: client, Metrics: registry, Details: NewDetails(observer), Logger: logger}
+	p := &Program{Client: queue.NewClient(client).FullAt(s.FullAt()), Redis: client, Metrics: registry, Details: NewDetails(observer), Logger: logger}
 	var web *server.Server
 	changed := func(e operate.AuditEntry) {
 		logger.Info("recorded in the audit", "audit", e)
@@ -149,7 +150,10 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 	}
 
 	if s.LimitsFile != "" {
-		if err := p.limits.put(ctx, set); err != nil {
+		// A worker also starts if Redis is full, because it drains it. The watcher tries again.
+		if err := p.limits.put(ctx, set); redis.IsOOMError(err) && published(ctx, client, set) {
+			logger.Warn("redis is full: its limits stay in effect until those of the limits file can be published", "error", err)
+		} else if err != nil {
 			return fmt.Errorf("put the limits of %s in effect: %w", s.LimitsFile, err)
 		}
 		file := limitsfile.NewWatcher(s.LimitsFile, logger, p.limits.put)
@@ -159,7 +163,11 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 		p.Go(others.Run)
 	}
 	for _, job := range p.periodic {
-		if err := queue.SetPeriodic(ctx, client, job); err != nil {
+		set := func(ctx context.Context) error { return queue.SetPeriodic(ctx, client, job) }
+		if err := set(ctx); redis.IsOOMError(err) {
+			logger.Warn("redis is full: a periodic job is set when it has memory again", "periodic", job.ID)
+			p.Go(func(ctx context.Context) error { return untilRoom(ctx, set) })
+		} else if err != nil {
 			return fmt.Errorf("periodic job %q: %w", job.ID, err)
 		}
 	}
@@ -169,4 +177,19 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 	}
 	logger.Info("worker stopped")
 	return nil
+}
+
+// untilRoom repeats what a full Redis rejects, until it does not or ctx is done.
+func untilRoom(ctx context.Context, do func(context.Context) error) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(driftEvery):
+		}
+		if err := do(ctx); !redis.IsOOMError(err) {
+			<-ctx.Done() // a part that returns earlier stops the program
+			return err
+		}
+	}
 }

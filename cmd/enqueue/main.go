@@ -74,6 +74,7 @@ func exitCode(err error) int {
 type options struct {
 	redisURL string
 	json     bool
+	fullAt   float64 // part of Redis's maxmemory from which new jobs are refused
 }
 
 func root() *cobra.Command {
@@ -114,10 +115,15 @@ some lines were rejected, or the command was interrupted.`,
 func (o *options) connect(ctx context.Context) (redis.UniversalClient, error) {
 	var environment struct {
 		RedisURL string `env:"REDIS_URL" envDefault:"redis://127.0.0.1:6379"`
+		FullAt   int    `env:"REDIS_FULL_AT" envDefault:"75"`
 	}
 	if err := env.ParseWithOptions(&environment, env.Options{Prefix: "HEADGATE_"}); err != nil {
 		return nil, usageError{err}
 	}
+	if environment.FullAt < 1 || environment.FullAt > 100 {
+		return nil, usageError{fmt.Errorf("HEADGATE_REDIS_FULL_AT: %d must be 1 to 100, in percent of maxmemory", environment.FullAt)}
+	}
+	o.fullAt = float64(environment.FullAt) / 100
 	url, from := environment.RedisURL, "HEADGATE_REDIS_URL"
 	if o.redisURL != "" {
 		url, from = o.redisURL, "--redis"

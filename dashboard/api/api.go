@@ -43,6 +43,10 @@ type Config struct {
 	// only requests from this machine are accepted.
 	Keys func() *Keys
 
+	// FullAt is the part of Redis's maxmemory from which jobs are refused; see
+	// [queue.Client.FullAt].
+	FullAt float64
+
 	ReadOnly bool          // refuse to enqueue jobs and to make changes
 	Requests RequestLimits // the rates at which requests are accepted
 
@@ -115,7 +119,7 @@ func New(config Config) (*API, error) {
 	config.Requests = config.Requests.withDefaults()
 	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	a := &API{
-		config: config, logger: config.Logger, mux: http.NewServeMux(), open: map[string]bool{}, client: queue.NewClient(config.Redis).RequireLimits(),
+		config: config, logger: config.Logger, mux: http.NewServeMux(), open: map[string]bool{}, client: queue.NewClient(config.Redis).RequireLimits().FullAt(config.FullAt),
 		batches: newSlots("batches", maxBatches), chunkTime: chunkTime, streams: newSlots("streams", maxStreams), refused: newRefusals(config.Redis, config.Logger), hide: redact.New(config.Redact),
 	}
 	if a.inspector = config.Inspector; a.inspector == nil {

@@ -60,6 +60,7 @@ const (
 	codeBusy        = "busy"         // 429: too many streams, or batches
 	codeRateLimited = "rate_limited" // 429: too many requests, or another refusal of the limits
 	codeInternal    = "internal"     // 500
+	codeRedisFull   = "redis_full"   // 503: Redis has no memory for more jobs
 	codeUnavailable = "unavailable"  // 503: Redis does not answer, and nothing was done
 	codeUnknown     = "unknown"      // 504: it may have been done
 )
@@ -96,6 +97,10 @@ func problemOf(err error) *problem {
 	case errors.Is(err, queue.ErrUnknown):
 		p := newProblem(http.StatusGatewayTimeout, codeUnknown,
 			"Redis did not answer in time, so the job may or may not have been enqueued. Sending it again with the same key is safe.")
+		p.retryAfter = awayRetry
+		return p
+	case errors.Is(err, queue.ErrRedisFull):
+		p := newProblem(http.StatusServiceUnavailable, codeRedisFull, "Redis has no memory for more jobs. Nothing was enqueued: retry later.")
 		p.retryAfter = awayRetry
 		return p
 	case errors.Is(err, queue.ErrEvicts):

@@ -27,6 +27,7 @@ type HTTP struct {
 	TLSKey         string         `env:"TLS_KEY" flag:"tls-key" help:"key file of the certificate"`
 	AuditFile      string         `env:"AUDIT_FILE" flag:"audit-file" help:"file to which changes by operators are appended as JSON lines, or stdout. They are logged and in Redis as well"`
 	ReadOnly       bool           `env:"READ_ONLY" flag:"read-only" help:"reject enqueueing and changes over HTTP"`
+	RedisFullAt    int            `env:"REDIS_FULL_AT" envDefault:"75" flag:"redis-full-at" help:"percent of Redis's maxmemory from which new jobs are refused"`
 	Redact         []string       `env:"REDACT" flag:"redact" help:"additional payload fields whose values are hidden"`
 	RatePerKey     throttle.Rate  `env:"API_RATE_PER_KEY" envDefault:"10000/s" flag:"api-rate-per-key" help:"API requests of a key without a rate of its own"`
 	RatePerIP      throttle.Rate  `env:"API_RATE_PER_IP" envDefault:"10000/s" flag:"api-rate-per-ip" help:"API requests from an IP address"`
@@ -34,8 +35,14 @@ type HTTP struct {
 	TrustedProxies []netip.Prefix `env:"TRUSTED_PROXIES" flag:"trusted-proxies" help:"networks of proxies whose X-Forwarded-For is trusted, such as 10.0.0.0/8"`
 }
 
+// FullAt is the part of Redis's maxmemory from which new jobs are refused.
+func (h HTTP) FullAt() float64 { return float64(h.RedisFullAt) / 100 }
+
 // Check says what is wrong, under the names of the settings.
 func (h HTTP) Check(wrong func(name, format string, args ...any)) {
+	if h.RedisFullAt < 1 || h.RedisFullAt > 100 {
+		wrong("REDIS_FULL_AT", "%d must be 1 to 100, in percent of maxmemory", h.RedisFullAt)
+	}
 	if _, _, err := net.SplitHostPort(h.HTTPAddr); err != nil {
 		wrong("HTTP_ADDR", "%q is not host:port", h.HTTPAddr)
 	}
@@ -60,7 +67,7 @@ func (h HTTP) Server(client redis.UniversalClient, logger *slog.Logger, metrics 
 		Addr: h.HTTPAddr, AdminAddr: h.AdminAddr, Pprof: h.AdminPprof, CertFile: h.TLSCert, KeyFile: h.TLSKey, KeysFile: h.APIKeysFile, AuditFile: h.AuditFile,
 		Metrics: metrics, Ready: ready, Logger: logger,
 		API: api.Config{
-			Redis: client, ReadOnly: h.ReadOnly, Redact: h.Redact, Version: version.Program(),
+			Redis: client, FullAt: h.FullAt(), ReadOnly: h.ReadOnly, Redact: h.Redact, Version: version.Program(),
 			Requests:     api.RequestLimits{PerKey: h.RatePerKey, PerIP: h.RatePerIP, PerRoute: h.RatePerRoute, Trusted: h.TrustedProxies},
 			CheckPayload: payloads.Check, PayloadCosts: payloads.Costs, PrivateHost: payloads.PrivateHost, SenderDomain: payloads.SenderDomain,
 		},

@@ -283,18 +283,29 @@ func publishRoutes(ctx context.Context, client redis.UniversalClient, routes map
 			pipe.HDel(ctx, store.RoutesKey, kind)
 		}
 	}
-	if len(routes) > 0 {
-		pipe.HSet(ctx, store.RoutesKey, routes)
+	for kind, queue := range routes {
+		if known[kind] != queue {
+			pipe.HSet(ctx, store.RoutesKey, kind, queue)
+		}
 	}
 	return store.Execute(ctx, pipe)
 }
 
 // publishQueue writes to a new key and then renames it, so that no script ever reads a
-// part of the limits.
+// part of the limits. It writes nothing if they are in force already, so that workers also
+// start if Redis is full.
 func publishQueue(ctx context.Context, client redis.UniversalClient, queue string, limits limits.Set, by Operator, lost bool) error {
 	fields, err := stored(limits, queue)
 	if err != nil {
 		return err
+	}
+	before, err := store.ScanHash(ctx, client, store.Key(queue, "limits"))
+	if err != nil {
+		return err
+	}
+	delete(before, store.EpochField)
+	if maps.Equal(before, fields) {
+		return nil
 	}
 	// A unique name: workers that start together publish at the same time.
 	next := store.Key(queue, "limits:"+rand.Text())

@@ -234,6 +234,10 @@ var limiterMutants = []mutant{
 		"no fence", "a reply that was lost takes no permit twice", "throttle TestLostReply",
 	},
 	{
+		"internal/redisscript/anyway.go", `if redis.HasErrorPrefix(err, "OOM") {`, `if redis.HasErrorPrefix(err, "NOMEM") {`,
+		"swapped", "workers are alive on a full Redis", "queue TestWorkerOnFullRedis",
+	},
+	{
 		"internal/redisscript/script.go", `if s.tight != nil && redis.HasErrorPrefix(err, "OOM") {`, `if s.tight != nil && redis.HasErrorPrefix(err, "NOMEM") {`,
 		"swapped", "limits hold also while Redis is full", "throttle TestFullMemory",
 	},

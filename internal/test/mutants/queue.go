@@ -2,6 +2,22 @@ package main
 
 // queueMutants break the scripts of package queue.
 var queueMutants = []mutant{
+	{
+		"queue/fitness.go", `if node.err == nil && node.left < n {`, `if node.err == nil && node.left < 0 {`,
+		"off by one", "jobs are refused before Redis is full", "queue TestRedisFull",
+	},
+	{
+		"queue/fitness.go", `if left <= 0 {`, `if left <= -m.max {`,
+		"missing write", "jobs are refused before Redis is full", "queue TestRedisFull",
+	},
+	{
+		"queue/request.go", `if err := c.fit.check(ctx, c.redis, queue, n); err != nil && (!c.owed || !errors.Is(err, ErrRedisFull)) {`, `if err := c.fit.check(ctx, c.redis, queue, n); err != nil && (!c.owed || errors.Is(err, ErrRedisFull)) {`,
+		"no escape", "follow-ups of accepted jobs do not wait for memory", "queue TestWorkerOnFullRedis",
+	},
+	{
+		"queue/operate/publish.go", `if maps.Equal(before, fields) {`, `if len(before) > 1000 {`,
+		"missing write", "a worker starts on a full Redis", "queue TestVerbsOnFullRedis",
+	},
 	// plan.lua.
 	{
 		"queue/internal/store/plan.lua", `for i = #plans, known + 1, -1 do`, `for i = #plans, known + 2, -1 do`,
@@ -76,15 +92,15 @@ var queueMutants = []mutant{
 		"missing condition", "jobs that asynq's tools deleted fill no cap", "queue TestCapsCountAllStates",
 	},
 	{
-		"queue/internal/store/settle.lua", `if tonumber(task.size or '') then tenant_add(tenant_of(lane), 0, 0, -1, -tonumber(task.size)) end`, ``,
+		"queue/internal/store/settle.lua", `if size then tenant_add(tenant_of(lane), 0, 0, -1, -size) end`, ``,
 		"missing write", "a job that is gone does not count any more", "queue TestCapsOfBytes",
 	},
 	{
-		"queue/internal/store/settle.lua", `stored_result(id, tenant_of(lane), task.size, text)`, `stored_result(id, tenant_of(lane), task.size, '')`,
+		"queue/internal/store/settle.lua", `stored_result(id, tenant_of(lane), task.body, text)`, `stored_result(id, tenant_of(lane), task.body, '')`,
 		"missing write", "a result counts", "queue TestCapsOfBytes",
 	},
 	{
-		"queue/internal/asynqwire/message.lua", `if tonumber(task[3] or '') then tenant_add(tenant_of(task[2] or ''), 0, 0, -1, -tonumber(task[3])) end`, ``,
+		"queue/internal/asynqwire/message.lua", `if size then tenant_add(tenant_of(task[2] or ''), 0, 0, -1, -size) end`, ``,
 		"missing write", "a deleted job does not count any more", "queue TestCapsOfBytes",
 	},
 	{
@@ -444,7 +460,7 @@ var queueMutants = []mutant{
 		"no end", "a watch that does not end keeps nobody from watching", "queue TestWatchThatDoesNotEnd",
 	},
 	{
-		"queue/recoverer.go", `if now := boottime.Now(); (watches || refused) && (r.swept == 0 || now-r.swept >= chores.Every) {`, `if now := boottime.Now(); (watches || refused && watches) && (r.swept == 0 || now-r.swept >= chores.Every) {`,
+		"queue/internal/store/scripts.go", `WatchScript    = NewScript(Lua("watch")).AllowOOM()`, `WatchScript    = NewScript(Lua("watch"))`,
 		"too strict", "a full Redis is made room in", "queue TestChoresOfAFullRedis",
 	},
 

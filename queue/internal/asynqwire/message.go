@@ -14,6 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/headgate/headgate/internal/redisscript"
 )
 
 // Lua is the library of functions for asynq's keys and task states.
@@ -78,7 +80,10 @@ func AppendHeader(message []byte, name, value string) []byte {
 
 // RegisterQueues makes asynq's tools list the queues.
 func RegisterQueues(ctx context.Context, client redis.UniversalClient, queues ...string) error {
-	if err := client.SAdd(ctx, Queues, queues).Err(); err != nil {
+	pipe := client.Pipeline()
+	pipe.SAdd(ctx, Queues, queues)
+	// A worker also starts if Redis is full.
+	if err := redisscript.ExecAnyway(ctx, client, pipe); err != nil {
 		return fmt.Errorf("register queues %q: %w", queues, err)
 	}
 	return nil

@@ -120,8 +120,9 @@ end
 
 -- forget deletes a task and the lock that asynq's own client took for it, and counts it no longer.
 local function forget(id)
-  local task = read('HMGET', task_key(id), 'unique_key', 'group', 'hg_size')
+  local task = read('HMGET', task_key(id), 'unique_key', 'group', 'hg_body')
   unlock(id, task[1])
   plan('DEL', task_key(id))
-  if tonumber(task[3] or '') then tenant_add(tenant_of(task[2] or ''), 0, 0, -1, -tonumber(task[3])) end
+  local _, size = body_read(task[3])
+  if size then tenant_add(tenant_of(task[2] or ''), 0, 0, -1, -size) end
 end

@@ -45,7 +45,10 @@ local depths, lengths = {}, {}
 local stored, grown = {}, {jobs = 0, units = 0} -- by tenant and of all: what this call adds
 
 local function job_of(id)
-  return jobs[id] or read('HMGET', task_key(id), 'state', 'hg_digest', 'hg_done', 'hg_unique')
+  if jobs[id] then return jobs[id] end
+  local job = read('HMGET', task_key(id), 'state', 'hg_body', 'hg_done', 'hg_unique')
+  job[2] = body_read(job[2]) or false
+  return job
 end
 
 -- holder returns the answer if a job holds the key; nil if no job does.
@@ -140,7 +143,7 @@ local function decide(i)
   -- Jobs of one call keep their order: each is placed 1 µs after the one before.
   local place = tonumber(band) * BAND + (i - FIRST) / WORDS
   local state = due == '0' and 'aggregating' or 'scheduled'
-  local fields = {'msg', with_group(msg, lane), 'group', lane, 'state', state, 'hg_digest', digest, 'hg_size', int(size)}
+  local fields = {'msg', with_group(msg, lane), 'group', lane, 'state', state, 'hg_body', body_write(digest, size)}
   local function field(name, value) fields[#fields + 1] = name; fields[#fields + 1] = value end
   if cost ~= '1' then field('hg_cost', cost) end
   if more ~= '' then field('hg_costs', more) end

@@ -28,7 +28,7 @@ if texts.err then return end
 local all, own = {tenant_read(texts[1])}, {tenant_read(texts[2])}
 if not (all[1] and own[1]) or type(call('HINCRBY', headgate .. 'totals', 'enqueued', '1')) ~= 'number' then return end
 
-local written = call('HSET', task_key(id), 'msg', with_group(msg, lane), 'group', lane, 'state', 'aggregating', 'hg_digest', digest, 'hg_size', int(size))
+local written = call('HSET', task_key(id), 'msg', with_group(msg, lane), 'group', lane, 'state', 'aggregating', 'hg_body', body_write(digest, size))
 if type(written) ~= 'number' then
   call('HINCRBY', headgate .. 'totals', 'enqueued', '-1')
   return

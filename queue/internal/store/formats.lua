@@ -254,11 +254,20 @@ end
 
 -- tenants holds "waiting done jobs units" for each tenant: jobs in its lanes, calls that succeeded,
 -- jobs in all states, and the sum of their sizes. Under '*' are the sums, with a fifth number: how
--- many tenants have waiting jobs. hg_size is the size of a job: its bytes in units of 64, rounded up,
--- and 8 units for what Redis keeps beside them. tenant_read returns zeros for nil, and nil if the text
--- has another form.
+-- many tenants have waiting jobs. tenant_read returns zeros for nil, and nil if the text has another
+-- form. The size of a job is its bytes in units of 64, rounded up, and 8 units for what Redis keeps
+-- beside them.
 local SIZE_UNIT, SIZE_EACH = 64, 8
 local function size_of(bytes) return math.ceil(bytes / SIZE_UNIT) + SIZE_EACH end
+
+-- hg_body is "digest size". A field for each would cost 90 bytes more. body_read returns nil for what
+-- it does not have.
+local function body_write(digest, size) return digest .. ' ' .. int(size) end
+
+local function body_read(text)
+  local digest, size = string.match(text or '', '^(%S*) (%d+)$')
+  return digest, size and #size <= 15 and tonumber(size) or nil
+end
 
 local function tenant_read(text)
   if not text then return 0, 0, 0, 0, 0 end

@@ -472,10 +472,11 @@ local function backlog_add(tenant, n) tenant_add(tenant, n, 0, 0, 0) end
 local function done_add(tenant) tenant_add(tenant, 0, 1, 0, 0) end
 
 -- stored_result counts the result that a job keeps.
-local function stored_result(id, tenant, size, result)
-  if result == '' or not tonumber(size or '') then return end
+local function stored_result(id, tenant, body, result)
+  local digest, size = body_read(body)
+  if result == '' or not size then return end
   local more = size_of(#result) - SIZE_EACH
-  plan('HSET', task_key(id), 'hg_size', int(tonumber(size) + more))
+  plan('HSET', task_key(id), 'hg_body', body_write(digest, size + more))
   tenant_add(tenant, 0, 0, 0, more)
 end
 

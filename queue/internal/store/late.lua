@@ -14,13 +14,13 @@
 -- Returns   1 if this call made the job done; else 0, for example if the job was deleted
 --           and enqueued again
 -- Bound: one job.
--- Full memory: it makes all of its writes or none; the worker tries again.
+-- Full memory: it runs (allow-oom), as settle.lua does: a job ends, and keeps a bounded result.
 local now = clock()
 local id, owner, tenant, kind, succeeded = unpack(ARGV, 2, 6)
 local key = task_key(id)
 local done = false
 local understood = attempt('job ' .. id, function()
-  local task = read('HMGET', key, 'state', 'group', 'hg_lost', 'hg_crashes', 'hg_done', 'hg_unique', 'hg_permits', 'hg_owner', 'hg_beside', 'hg_size')
+  local task = read('HMGET', key, 'state', 'group', 'hg_lost', 'hg_crashes', 'hg_done', 'hg_unique', 'hg_permits', 'hg_owner', 'hg_beside', 'hg_body')
   local counted, others = nil, {}
   for _, run in ipairs(lost_read(task[3])) do
     if run[1] == owner then counted = run[2] else others[#others + 1] = run end

@@ -10,7 +10,8 @@
 -- ARGV[7]   share of the audit that the entry is in
 -- Returns   the pause before and after, as "until_us by reason"; '' for none
 -- Bound: one scope, and either the shared buckets or those of one tenant.
--- Full memory: it makes all of its writes or none.
+-- Full memory: it runs (allow-oom). A resume deletes an entry and lets jobs go. A pause adds one of at
+-- most 1 kB for each scope, so that harm can be stopped in a full Redis, too.
 local now = clock()
 local pauses, scope, until_us = headgate .. 'pauses', ARGV[2], tonumber(ARGV[3])
 set_calendars(ARGV[6])

@@ -31,9 +31,8 @@ local MAX_FAULTS, MAX_FAULT, FAULTS_MS = 100, 300, 3600000
 
 -- type_of returns the type of the keys of a command, by its name; nil if it takes any
 -- type. It is not a table, because Redis would create that at every call of a script.
-local H, Z, L, R, S, G, X = 72, 90, 76, 82, 83, 71, 88
 local function type_of(command)
-  local first = string.byte(command)
+  local first, H, Z, L, R, S, G, X = string.byte(command), 72, 90, 76, 82, 83, 71, 88
   if first == H then return 'hash' end
   if first == Z then return 'zset' end
   if first == L or first == R then return 'list' end

@@ -7,7 +7,8 @@
 --           owner when last seen ('' for none), ended '1': that worker is gone
 -- Bound: the caller passes at most 50 jobs.
 -- Returns   how many jobs were taken. A job whose lease or owner has changed is left alone.
--- Full memory: it fails before its first write, which is one that needs memory.
+-- Full memory: it runs (allow-oom). A job leaves two sets and joins one, and gets a line in its log,
+-- which is bounded.
 --
 -- hg_lost records a run that was not settled. If its worker comes back with the end of
 -- the run, late.lua finds it there.

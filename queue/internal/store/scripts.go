@@ -26,15 +26,19 @@ var (
 	DispatchScript = NewScript(Lua("dispatch"), asynqwire.MessageLua, Lua("hand"), Lua("lead")).AllowOOM()
 	SlotScript     = NewScript(Lua("slot"), Lua("record")).AllowOOM()
 	SettleScript   = NewScript(Lua("settle"), asynqwire.MessageLua, Lua("record"), Lua("end")).AllowOOM()
-	RecoverScript  = NewScript(Lua("recover"), Lua("record"))
-	WatchScript    = NewScript(Lua("watch"))
-	LateScript     = NewScript(Lua("late"), Lua("record"), Lua("end"))
+	RecoverScript  = NewScript(Lua("recover"), Lua("record")).AllowOOM()
+	WatchScript    = NewScript(Lua("watch")).AllowOOM()
+	LateScript     = NewScript(Lua("late"), Lua("record"), Lua("end")).AllowOOM()
 	ResignScript   = limitlua.NewScript(Lua("resign"))
 	JanitorScript  = NewScript(Lua("janitor"), asynqwire.MessageLua).AllowOOM()
 	ArchiveScript  = NewScript(Lua("archive")).AllowOOM()
 	ProgressScript = NewScript(Lua("progress"))
-	SweepScript    = NewScript(Lua("sweep"))
+	SweepScript    = NewScript(Lua("sweep")).AllowOOM()
 )
+
+// EnqueueOwedScript is EnqueueScript for follow-ups, which also runs if Redis is full. Redis does not
+// grow by them: a follow-up is stored with its job until then, and that job ends once it is enqueued.
+var EnqueueOwedScript = EnqueueScript.AllowOOM()
 
 // The scripts of periodic jobs. They concern all queues together, except the one that
 // enqueues.
@@ -52,15 +56,15 @@ var (
 	ExplainScript = NewScript(Lua("explain"))
 	GaugesScript  = NewScript(Lua("gauges"))
 	JobsScript    = NewScript(Lua("jobs"), asynqwire.MessageLua)
-	VerbsScript   = NewScript(Lua("verbs"), Lua("record"), Lua("end"), asynqwire.MessageLua, Lua("cancel"))
-	PauseScript   = NewScript(Lua("pause"))
+	VerbsScript   = NewScript(Lua("verbs"), Lua("record"), Lua("end"), asynqwire.MessageLua, Lua("cancel")).AllowOOM()
+	PauseScript   = NewScript(Lua("pause")).AllowOOM()
 
 	UnregisterScript = NewScript(Lua("unregister")).AllowOOM()
 )
 
 // Scripts has all scripts by the names of their files.
 var Scripts = map[string]*redisscript.Script{
-	"enqueue": EnqueueScript, "dispatch": DispatchScript, "slot": SlotScript, "settle": SettleScript, "recover": RecoverScript,
+	"enqueue": EnqueueOwedScript, "dispatch": DispatchScript, "slot": SlotScript, "settle": SettleScript, "recover": RecoverScript,
 	"watch": WatchScript, "late": LateScript, "resign": ResignScript, "janitor": JanitorScript, "archive": ArchiveScript, "sweep": SweepScript, "progress": ProgressScript,
 	"periodic_set": PeriodicSetScript, "periodic_look": PeriodicLookScript, "periodic_choose": PeriodicChooseScript,
 	"periodic_mark": PeriodicMarkScript, "periodic_fire": PeriodicFireScript,

@@ -178,7 +178,8 @@ local function go(id, task, failed_now, to, msg, lane, c, position)
   if what == 'gone' then
     deleted[#deleted + 1] = key
     -- A job that asynq's own client enqueued was not counted.
-    if tonumber(task.size or '') then tenant_add(tenant_of(lane), 0, 0, -1, -tonumber(task.size)) end
+    local _, size = body_read(task.body)
+    if size then tenant_add(tenant_of(lane), 0, 0, -1, -size) end
   elseif what == 'kept' then
     state = 'completed'
     plan('ZADD', asynq .. 'completed', int(math.floor(now / 1000000) + tonumber(n)), id)
@@ -213,9 +214,9 @@ end
 -- task_read reads the fields that every settlement needs, and task_read_rest those for
 -- all but a plain success.
 local function task_read(key)
-  local t = read('HMGET', key, 'state', 'hg_owner', 'hg_done', 'group', 'hg_permits', 'hg_slot', 'hg_unique', 'hg_next', 'hg_deadline', 'unique_key', 'hg_size')
+  local t = read('HMGET', key, 'state', 'hg_owner', 'hg_done', 'group', 'hg_permits', 'hg_slot', 'hg_unique', 'hg_next', 'hg_deadline', 'unique_key', 'hg_body')
   return {
-    state = t[1], owner = t[2], done = t[3], group = t[4], permits = t[5], slot = t[6], unique = t[7], follows = t[8], deadline = t[9], lock = t[10], size = t[11],
+    state = t[1], owner = t[2], done = t[3], group = t[4], permits = t[5], slot = t[6], unique = t[7], follows = t[8], deadline = t[9], lock = t[10], body = t[11],
   }
 end
 
@@ -252,7 +253,7 @@ local function settle_one(id, owner, tenant, kind, outcome, length, why, actual,
   if outcome == 'done' and new then
     if follows or to ~= 'gone' then
       mark_done(key, text, log)
-      stored_result(id, tenant_of(lane), task.size, text)
+      stored_result(id, tenant_of(lane), task.body, text)
     end
     done_add(tenant)
   elseif outcome == 'failed' and new then

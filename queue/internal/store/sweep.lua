@@ -16,7 +16,8 @@
 -- Returns   {cursor, moved}
 -- Bound: a slice has some 100 lanes of up to 16 limits; for one tenant 2,000 names, of which
 -- only its lanes are asked.
--- Full memory: it makes all of its writes or none; a later sweep tries again.
+-- Full memory: it runs (allow-oom), so that lanes wake and drain. A lane is in one of the sets,
+-- whichever it is, and the names of kinds are few.
 local now = clock()
 without_queue = {'0', 0}
 if not attempt('limits', function() set_calendars(ARGV[3]) end) then return {'0', 0} end

@@ -23,7 +23,8 @@
 -- Returns   {done 1|0, cursor, lanes done, looked at, matched, too late, held by a pause,
 --           state of the one job}
 -- Bound: `most` jobs, and 2 MiB of their messages.
--- Full memory: it makes all of its writes or none.
+-- Full memory: it runs (allow-oom). A job is deleted, or moves to another set with a line in its log
+-- and a reason, which are bounded; so is the audit.
 -- Each job moves in one step from where it was to where it goes.
 local now = clock()
 local verb, dry, place, cursor, most = ARGV[2], ARGV[3] == '1', ARGV[4], ARGV[5], tonumber(ARGV[6])

@@ -5,8 +5,8 @@
 -- ARGV[2]   id of the worker that asks
 -- ARGV[3]   lasts_ms: for how long it watches unless it asks again
 -- Returns   0: the caller watches; else for how long another worker does, in ms
--- Full memory: it fails, as the renewals of leases do. So a watcher that is refused knows
--- that the other workers were refused, too.
+-- Full memory: it runs (allow-oom), as the renewals of leases do: it writes one key of a queue
+-- again and again.
 local watcher
 -- A value of another type is replaced, and so is a watch that lasts longer than it can:
 -- the clock was set back, or something else wrote it.
