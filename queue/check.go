@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/validation"
@@ -99,6 +100,8 @@ func (job Job) check(queue string, now time.Time) (checked, error) {
 	payload, err := encodePayload(job.Payload)
 	if err != nil {
 		wrong("payload", "%v", err)
+	} else if encryption.Encrypted(payload) {
+		wrong("payload", "%v", encryption.ErrMarked)
 	} else if len(payload) > maxPayload {
 		wrong("payload", "%d bytes; the maximum is %d; store large data elsewhere and enqueue a reference", len(payload), maxPayload)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/coalesce"
+	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/validation"
@@ -60,12 +61,20 @@ type Client struct {
 	lines      []*line                               // not in use by a request
 
 	fit  fitness
+	keys *encryption.Keys
 	owed bool // it enqueues what accepted jobs carry, whatever Redis has left
 }
 
 // NewClient returns a client that enqueues jobs in the given Redis.
 func NewClient(client redis.UniversalClient) *Client {
 	return &Client{redis: client, routes: routes{redis: client, queues: map[string]listing{}}, registered: map[string]bool{}, shared: map[string]*coalesce.Group[*gathered]{}, fit: fitness{fullAt: defaultFullAt}}
+}
+
+// Encrypt makes the client encrypt what it stores of payloads and results, and decrypt what it reads.
+// Workers need the same keys: see [Config].PayloadKeys. It must be called before jobs are enqueued.
+func (c *Client) Encrypt(keys *encryption.Keys) *Client {
+	c.keys = keys
+	return c
 }
 
 // FullAt sets from which part of Redis's maxmemory on the client refuses jobs ([ErrRedisFull]). By

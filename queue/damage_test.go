@@ -272,7 +272,7 @@ func (d *damage) template(t *testing.T, set limits.Queue) []saved {
 	for _, id := range d.client.ZRange(ctx, asynqwire.Key(damagedQueue, "g:a;kind=call"), 0, -1).Val() {
 		fail(d.client.HSet(ctx, asynqwire.Key(damagedQueue, "t:"+id), "hg_lost", "worker:9=1", "hg_crashes", 1).Err())
 	}
-	fail(SetPeriodic(ctx, d.client, Periodic{ID: "hourly", Spec: "@hourly", Zone: "UTC", Job: Job{Kind: "call", Queue: damagedQueue, Tenant: "a"}}))
+	fail(NewClient(d.client).SetPeriodic(ctx, Periodic{ID: "hourly", Spec: "@hourly", Zone: "UTC", Job: Job{Kind: "call", Queue: damagedQueue, Tenant: "a"}}))
 	fired := time.Now().Add(-time.Hour).Unix()
 	fail(d.client.HSet(ctx, periodicFiredKey, "hourly", fired, "", fired).Err())
 	fail(d.client.ZAdd(ctx, store.Key(damagedQueue, "periodic"), zOf("hourly", float64(fired))).Err())

@@ -33,7 +33,7 @@
 // [Client.Enqueue] and [Client.EnqueueMany] enqueue jobs. A [Job] can have a key that
 // makes it unique (Key, KeyUntil, KeyWindow), an earliest time and a deadline, a
 // [Priority] among the jobs of its tenant, and follow-up jobs (OnSuccess, OnFailure,
-// Callback). [SetPeriodic] enqueues a job on a schedule. [Client.Result] returns a job's
+// Callback). [Client.SetPeriodic] enqueues a job on a schedule. [Client.Result] returns a job's
 // state and result.
 //
 // # Handling

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/headgate/headgate/internal/rediskey"
+	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 )
 
@@ -89,12 +90,12 @@ func (job checked) encode() (accepted, error) {
 			retention = keyRetention
 		}
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", job.Kind, job.Tenant, job.payload))
+	sum := job.keys.Digest(fmt.Appendf(nil, "%q %q %q", job.Kind, job.Tenant, job.payload))
 	a.digest = base64.RawURLEncoding.EncodeToString(sum[:12])
 
 	headers := map[string]string{asynqwire.HeaderTenant: job.Tenant}
 	maps.Copy(headers, job.Headers)
-	job.parent.write(headers)
+	job.parent.write(headers, job.keys, encryption.PlaceOf(job.queue, a.id, encryption.ParentResult))
 	if job.Priority != "" && job.Priority != Normal {
 		headers[asynqwire.HeaderPriority] = string(job.Priority)
 	}
@@ -120,7 +121,8 @@ func (job checked) encode() (accepted, error) {
 	if retention > 0 {
 		headers[asynqwire.HeaderKept] = "1"
 	}
-	a.message = asynqwire.Encode(job.queue, a.id, job.Kind, job.payload, headers, retention)
+	payload := job.keys.Encrypt(job.payload, encryption.PlaceOf(job.queue, a.id, encryption.Payload))
+	a.message = asynqwire.Encode(job.queue, a.id, job.Kind, payload, headers, retention)
 	return a, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
@@ -51,6 +52,16 @@ func (g *gate) readEnd(ctx context.Context, id string) (end, error) {
 		if e.outcome = lifecycle.Outcome(text[1]); !e.outcome.Failed() {
 			e.outcome = lifecycle.Archived
 		}
+	}
+	for _, stored := range []struct {
+		text  *string
+		field encryption.Field
+	}{{&e.result, encryption.Result}, {&e.next, encryption.FollowUps}} {
+		plain, err := g.keys.Decrypt([]byte(*stored.text), encryption.PlaceOf(g.queue, id, stored.field))
+		if err != nil {
+			return e, &lockedError{err}
+		}
+		*stored.text = string(plain)
 	}
 	return e, nil
 }

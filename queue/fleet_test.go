@@ -97,7 +97,7 @@ func TestPeriodicFleet(t *testing.T) {
 			s = specs[5]
 		}
 		p := Periodic{ID: fmt.Sprint("entry-", i), Spec: s.spec, Zone: s.zone, Overlap: OverlapQueue, Job: Job{Kind: "call", Queue: "q", Tenant: fmt.Sprint("t", i%7), Payload: i}}
-		if err := SetPeriodic(ctx, client, p); err != nil {
+		if err := NewClient(client).SetPeriodic(ctx, p); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -230,7 +230,7 @@ func TestPeriodicLive(t *testing.T) {
 	set := func(id, tenant string) {
 		t.Helper()
 		p := Periodic{ID: id, Spec: "* * * * * *", Zone: "Europe/Berlin", Job: Job{Kind: "call", Queue: "q", Tenant: tenant, Payload: struct{}{}}}
-		if err := SetPeriodic(ctx, client, p); err != nil {
+		if err := NewClient(client).SetPeriodic(ctx, p); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -242,7 +242,7 @@ func TestPeriodicLive(t *testing.T) {
 	set("x", "b")
 	for next("x").Tenant != "b" {
 	}
-	if _, err := PausePeriodic(ctx, client, "x", true); err != nil {
+	if _, err := NewClient(client).PausePeriodic(ctx, "x", true); err != nil {
 		t.Fatal(err)
 	}
 	set("y", "a")
@@ -258,11 +258,11 @@ func TestPeriodicLive(t *testing.T) {
 	if after := client.HGet(ctx, periodicFiredKey, "x").Val(); after != paused {
 		t.Errorf("paused at %s, fired at %s", paused, after)
 	}
-	if _, err := PausePeriodic(ctx, client, "x", false); err != nil {
+	if _, err := NewClient(client).PausePeriodic(ctx, "x", false); err != nil {
 		t.Fatal(err)
 	}
 	next("x")
-	if _, err := RemovePeriodic(ctx, client, "x"); err != nil {
+	if _, err := NewClient(client).RemovePeriodic(ctx, "x"); err != nil {
 		t.Fatal(err)
 	}
 	set("z", "a")

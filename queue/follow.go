@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -31,7 +32,7 @@ type parentOf struct {
 	child      string // id of the follow-up, if its id is not made from its Key
 }
 
-func (p *parentOf) write(headers map[string]string) {
+func (p *parentOf) write(headers map[string]string, keys *encryption.Keys, in encryption.Place) {
 	if p == nil {
 		return
 	}
@@ -40,15 +41,22 @@ func (p *parentOf) write(headers map[string]string) {
 		headers[asynqwire.HeaderParentError] = p.reason
 	}
 	if len(p.result) > 0 {
-		headers[asynqwire.HeaderParentResult] = base64.StdEncoding.EncodeToString(p.result)
+		headers[asynqwire.HeaderParentResult] = base64.StdEncoding.EncodeToString(keys.Encrypt(p.result, in))
 	}
 }
 
 func (job *Running) readParent(headers map[string]string) {
 	job.Parent, job.ParentError = headers[asynqwire.HeaderParent], headers[asynqwire.HeaderParentError]
-	if text := headers[asynqwire.HeaderParentResult]; text != "" {
-		job.ParentResult, _ = base64.StdEncoding.DecodeString(text)
+	job.ParentResult = resultIn(headers)
+}
+
+// resultIn returns the result in the headers of a follow-up; nil: there is none.
+func resultIn(headers map[string]string) []byte {
+	result, err := base64.StdEncoding.DecodeString(headers[asynqwire.HeaderParentResult])
+	if err != nil || len(result) == 0 {
+		return nil
 	}
+	return result
 }
 
 // callbackBody is the body of a Callback, with the names of the HTTP API. It has no time in it, so that it is the same
@@ -184,6 +192,8 @@ func (g *gate) followed(ctx context.Context, job *Running) verdict {
 		fate := unclear
 		if err == nil {
 			fate, err = g.follow(ctx, job, e)
+		} else if _, locked := errors.AsType[*lockedError](err); locked {
+			fate = later
 		}
 		switch fate {
 		case followed:

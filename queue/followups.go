@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/queue/validation"
 )
 
@@ -56,6 +57,7 @@ func (job Job) follows() bool {
 
 // accept checks and encodes a job with its follow-ups.
 func (c *Client) accept(ctx context.Context, job Job, queue string, now time.Time) (accepted, error) {
+	job.keys = c.keys
 	if !job.follows() {
 		return job.accept(queue, now)
 	}
@@ -89,7 +91,7 @@ func (c *Client) accept(ctx context.Context, job Job, queue string, now time.Tim
 			len(text), maxNextBytes))
 
 	}
-	a.next = text
+	a.next = c.keys.Encrypt(text, encryption.PlaceOf(queue, a.id, encryption.FollowUps))
 	return a, nil
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/coalesce"
+	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/logkey"
@@ -58,6 +59,7 @@ type gate struct {
 	suspects *suspects            // of all queues
 	sending  *atomic.Int64        // calls in flight, of all queues
 	client   *Client              // enqueues follow-ups
+	keys     *encryption.Keys     // of payloads and results
 	live     *liveRuns            // runs of the queue's jobs in this process
 	renewals *renewals            // of the leases
 	limits   *effective.Calendars // calendars for the scripts
@@ -318,7 +320,7 @@ func (g *gate) call(ctx context.Context, h *handler, job *Running) (v verdict) {
 	if after := current.pauseAfter(); after.length > v.hold.length && v.hold.sign == "" {
 		v.hold = after
 	}
-	v.result = current.result
+	v.result = g.keys.Encrypt(current.result, encryption.PlaceOf(g.queue, job.ID, encryption.Result))
 	if err != nil {
 		g.logger.Info("call failed", logkey.Queue, g.queue, logkey.Kind, job.Kind, logkey.Job, job.ID, logkey.Tenant, job.Tenant,
 			logkey.Attempt, job.Attempt, logkey.Outcome, v.outcome, logkey.Error, err)

@@ -62,9 +62,11 @@ func (g *gate) serve(h handed) {
 	ctx, cancel := context.WithCancel(g.base)
 	defer cancel()
 	message, err := asynqwire.Decode(h.message)
+	stored := message.Payload
+	locked := unlock(g.keys, g.queue, h.id, &message)
 	job := newRunning(g.queue, h.id, message)
-	job.owner, job.raw = h.owner, h.message
-	leave, after := g.live.enter(asynqwire.Run{ID: h.id, Kind: job.Kind, Payload: message.Payload, Began: time.Now()}, h.asked, cancel, g.stopping)
+	job.owner, job.raw, job.locked = h.owner, h.message, locked
+	leave, after := g.live.enter(asynqwire.Run{ID: h.id, Kind: job.Kind, Payload: stored, Began: time.Now()}, h.asked, cancel, g.stopping)
 	if leave == nil {
 		g.giveUp(job, h.slot)
 		return

@@ -3,6 +3,8 @@ package queue
 import (
 	"cmp"
 	"time"
+
+	"github.com/headgate/headgate/queue/encryption"
 )
 
 // Job is one outbound call to make.
@@ -104,7 +106,8 @@ type Job struct {
 	// {"id","queue","kind","tenant","state","outcome","attempt","result" or "error"}.
 	Callback string
 
-	parent *parentOf // the job that this one follows; nil: none
+	parent *parentOf        // the job that this one follows; nil: none
+	keys   *encryption.Keys // that encrypt its payload; nil: none
 }
 
 // Account says with whose account of a provider a call may be made.

@@ -90,7 +90,7 @@ func TestPeriodicWithoutWorker(t *testing.T) {
 					t.Errorf("a job is explained as %+v, %v; want cancelled, because it was %s", e, err, replacedReason)
 				}
 			}
-			list, err := ListPeriodic(ctx, tm.client)
+			list, err := NewClient(tm.client).ListPeriodic(ctx)
 			if err != nil || len(list) != 1 {
 				t.Fatal(list, err)
 			}
@@ -102,7 +102,7 @@ func TestPeriodicWithoutWorker(t *testing.T) {
 				(skipped > 0 && s.LastSkipped.Unix() != skipped) || (overlap != "" && s.Overlap != overlap) {
 				t.Errorf("listed as %+v; want %d skipped, the last at %d, and the last fired at %d", s, want.skipped, skipped, fired)
 			}
-			if there, err := RemovePeriodic(ctx, tm.client, "x"); err != nil || !there {
+			if there, err := NewClient(tm.client).RemovePeriodic(ctx, "x"); err != nil || !there {
 				t.Error(there, err)
 			}
 			if keys := tm.client.Keys(ctx, store.Key("call", "tick:*")).Val(); len(keys) > 0 {

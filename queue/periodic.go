@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/queue/internal/cron"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/validation"
@@ -97,6 +98,9 @@ type storedPeriodic struct {
 	MaxLate int64    `json:"max_late_seconds"`
 	Overlap Overlap  `json:"overlap"`
 	Job     *nextJob `json:"job"`
+
+	// Encrypted is Job as JSON. Job then has only what workers need before they decrypt it.
+	Encrypted []byte `json:"encrypted,omitzero"`
 }
 
 // SetPeriodic adds a periodic job, or replaces the one with the same ID. Workers see the
@@ -106,8 +110,11 @@ type storedPeriodic struct {
 //
 // The error is a [validation.Error] for each invalid field, with "job." before the fields
 // of the job, or an error of Redis.
-func SetPeriodic(ctx context.Context, client redis.UniversalClient, p Periodic) error {
-	stored, err := p.check(ctx, client)
+func (c *Client) SetPeriodic(ctx context.Context, p Periodic) error {
+	stored, err := c.checkPeriodic(ctx, p)
+	if err == nil {
+		stored, err = c.encryptPeriodic(ctx, p.ID, stored)
+	}
 	if err != nil {
 		return err
 	}
@@ -115,7 +122,7 @@ func SetPeriodic(ctx context.Context, client redis.UniversalClient, p Periodic) 
 	if err != nil {
 		return fmt.Errorf("periodic job %s: %w", check.Quote(p.ID), err)
 	}
-	if _, err := store.PeriodicSetScript.Run(ctx, client, []string{periodicKey}, p.ID, strconv.FormatBool(p.Paused), body, schedule); err != nil {
+	if _, err := store.PeriodicSetScript.Run(ctx, c.redis, []string{periodicKey}, p.ID, strconv.FormatBool(p.Paused), body, schedule); err != nil {
 		return fmt.Errorf("set periodic job %s: %w", check.Quote(p.ID), err)
 	}
 	return nil
@@ -123,8 +130,8 @@ func SetPeriodic(ctx context.Context, client redis.UniversalClient, p Periodic) 
 
 // PausePeriodic pauses a periodic job, or, if paused is false, resumes it with its next
 // tick. It reports whether the periodic job exists.
-func PausePeriodic(ctx context.Context, client redis.UniversalClient, id string, paused bool) (bool, error) {
-	reply, err := store.PeriodicSetScript.Run(ctx, client, []string{periodicKey}, id, strconv.FormatBool(paused), "", "")
+func (c *Client) PausePeriodic(ctx context.Context, id string, paused bool) (bool, error) {
+	reply, err := store.PeriodicSetScript.Run(ctx, c.redis, []string{periodicKey}, id, strconv.FormatBool(paused), "", "")
 	if err != nil {
 		return false, fmt.Errorf("pause periodic job %s: %w", check.Quote(id), err)
 	}
@@ -133,27 +140,27 @@ func PausePeriodic(ctx context.Context, client redis.UniversalClient, id string,
 
 // RemovePeriodic removes a periodic job. Jobs that it has enqueued stay. It reports whether
 // the periodic job existed.
-func RemovePeriodic(ctx context.Context, client redis.UniversalClient, id string) (bool, error) {
+func (c *Client) RemovePeriodic(ctx context.Context, id string) (bool, error) {
 	if id == "" {
 		return false, nil // the field "" has the number of changes
 	}
-	text, err := client.HGet(ctx, periodicKey, id).Result()
+	text, err := c.redis.HGet(ctx, periodicKey, id).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return false, fmt.Errorf("remove periodic job %s: %w", check.Quote(id), err)
 	}
 	var removed *redis.IntCmd
-	err = store.Transaction(ctx, client, func(p redis.Pipeliner) error {
+	err = store.Transaction(ctx, c.redis, func(p redis.Pipeliner) error {
 		removed = p.HDel(ctx, periodicKey, id)
 		p.HIncrBy(ctx, periodicKey, "", 1)
 		return nil
 	})
 	if err == nil {
-		err = client.HDel(ctx, periodicFiredKey, id).Err()
+		err = c.redis.HDel(ctx, periodicFiredKey, id).Err()
 	}
 	if stored, _, unreadable := decodePeriodic([]byte(text)); err == nil && unreadable == nil {
 		var queue string
-		if queue, err = NewClient(client).routes.queueOf(ctx, *stored.Job.job()); err == nil {
-			err = client.Del(ctx, tickKey(queue, id)).Err()
+		if queue, err = c.routes.queueOf(ctx, *stored.Job.job()); err == nil {
+			err = c.redis.Del(ctx, tickKey(queue, id)).Err()
 		}
 	}
 	if err != nil {
@@ -164,16 +171,19 @@ func RemovePeriodic(ctx context.Context, client redis.UniversalClient, id string
 
 // ListPeriodic returns all periodic jobs, sorted by ID. Payloads are json.RawMessage, or
 // []byte if they are not UTF-8.
-func ListPeriodic(ctx context.Context, client redis.UniversalClient) ([]PeriodicState, error) {
+func (c *Client) ListPeriodic(ctx context.Context) ([]PeriodicState, error) {
 	var all []PeriodicState
-	now, err := client.Time(ctx).Result()
+	now, err := c.redis.Time(ctx).Result()
 	if err == nil {
-		err = scanPeriodic(ctx, client, func(id string, text []byte, last int64) {
+		err = scanPeriodic(ctx, c.redis, func(id string, text []byte, last int64) {
 			state := PeriodicState{Periodic: Periodic{ID: id}}
 			if last > 0 {
 				state.LastFired = time.Unix(last, 0)
 			}
 			stored, s, err := decodePeriodic(text)
+			if err == nil {
+				err = stored.decrypt(c.keys, id)
+			}
 			if err != nil {
 				state.Err = err
 			} else {
@@ -189,7 +199,7 @@ func ListPeriodic(ctx context.Context, client redis.UniversalClient) ([]Periodic
 		})
 	}
 	if err == nil {
-		err = readTicks(ctx, client, all)
+		err = readTicks(ctx, c.redis, all)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list periodic jobs: %w", err)
@@ -199,9 +209,9 @@ func ListPeriodic(ctx context.Context, client redis.UniversalClient) ([]Periodic
 	return slices.CompactFunc(all, func(a, b PeriodicState) bool { return a.ID == b.ID }), nil
 }
 
-// check validates a periodic job and returns what is stored of it. The error has every
+// checkPeriodic validates a periodic job and returns what is stored of it. The error has every
 // invalid field.
-func (p Periodic) check(ctx context.Context, client redis.UniversalClient) (storedPeriodic, error) {
+func (c *Client) checkPeriodic(ctx context.Context, p Periodic) (storedPeriodic, error) {
 	var errs []error
 	wrong := func(field, format string, args ...any) {
 		errs = append(errs, validation.Field(field, fmt.Sprintf(format, args...)))
@@ -238,10 +248,9 @@ func (p Periodic) check(ctx context.Context, client redis.UniversalClient) (stor
 	}
 	plain := p.Job
 	plain.At, plain.In, plain.Key, plain.Deadline = time.Time{}, 0, "", time.Time{}
-	accepting := NewClient(client)
-	queue, err := accepting.routes.queueOf(ctx, plain)
+	queue, err := c.routes.queueOf(ctx, plain)
 	if err == nil {
-		_, err = accepting.accept(ctx, plain, queue, time.Now())
+		_, err = c.accept(ctx, plain, queue, time.Now())
 	}
 	for _, err := range validation.Unjoin(err) {
 		invalid, ok := errors.AsType[*validation.Error](err)
@@ -261,6 +270,54 @@ func (p Periodic) check(ctx context.Context, client redis.UniversalClient) (stor
 		Paused: p.Paused, Spec: p.Spec, Zone: p.Zone, MaxLate: int64(late.Seconds()),
 		Overlap: overlap, Job: job,
 	}, nil
+}
+
+// encryptPeriodic encrypts the job of a periodic job, unless the client has no keys. The same job keeps
+// its text, so that setting it again changes nothing.
+func (c *Client) encryptPeriodic(ctx context.Context, id string, p storedPeriodic) (storedPeriodic, error) {
+	if c.keys == nil {
+		return p, nil
+	}
+	text, err := json.Marshal(p.Job)
+	if err != nil {
+		return p, err
+	}
+	was, err := c.redis.HGet(ctx, periodicKey, id).Bytes()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return p, fmt.Errorf("set periodic job %s: %w", check.Quote(id), err)
+	}
+	before, _, err := decodePeriodic(was)
+	if err == nil {
+		p.Encrypted = before.Encrypted
+		plain, err := c.keys.Decrypt(p.Encrypted, encryption.PlaceOf("", id, encryption.Periodic))
+		if err != nil || !bytes.Equal(plain, text) {
+			p.Encrypted = nil
+		}
+	}
+	if p.Encrypted == nil {
+		p.Encrypted = c.keys.Encrypt(text, encryption.PlaceOf("", id, encryption.Periodic))
+	}
+	p.Job = &nextJob{jobFields: jobFields{Kind: p.Job.Kind, Queue: p.Job.Queue, Tenant: p.Job.Tenant}}
+	return p, nil
+}
+
+// decrypt sets Job to what Encrypted has.
+func (s *storedPeriodic) decrypt(keys *encryption.Keys, id string) error {
+	if s.Encrypted == nil {
+		return nil
+	}
+	text, err := keys.Decrypt(s.Encrypted, encryption.PlaceOf("", id, encryption.Periodic))
+	if err != nil {
+		return err
+	}
+	s.Job = nil
+	if err := json.Unmarshal(text, &s.Job); err != nil {
+		return err
+	}
+	if s.Job == nil {
+		return validation.Field("job", "it is missing")
+	}
+	return nil
 }
 
 // encode returns the arguments of periodic_set.lua: the entry without since and paused, and

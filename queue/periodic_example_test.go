@@ -11,22 +11,23 @@ import (
 )
 
 // A program sets its periodic jobs whenever it starts. Workers fire them.
-func ExampleSetPeriodic() {
-	ctx, client, stop := redistest.Example()
+func ExampleClient_SetPeriodic() {
+	ctx, store, stop := redistest.Example()
 	defer stop()
+	client := queue.NewClient(store)
 	type Report struct{ Day string }
-	err := queue.SetPeriodic(ctx, client, queue.Periodic{
+	err := client.SetPeriodic(ctx, queue.Periodic{
 		ID: "morning-report", Spec: "30 7 * * mon-fri", Zone: "Europe/Berlin",
 		Job: queue.Job{Kind: "report", Tenant: "acme", Payload: Report{Day: "yesterday"}},
 	})
 	if err != nil {
 		panic(err)
 	}
-	err = queue.SetPeriodic(ctx, client, queue.Periodic{
+	err = client.SetPeriodic(ctx, queue.Periodic{
 		ID: "cleanup", Spec: "0 0 30 2 *", Job: queue.Job{Kind: "cleanup"},
 	})
 	fmt.Println(err)
-	entries, err := queue.ListPeriodic(ctx, client)
+	entries, err := client.ListPeriodic(ctx)
 	if err != nil {
 		panic(err)
 	}

@@ -50,7 +50,7 @@ func (tm *timer) set(p Periodic) {
 	if p.Job.Kind == "" {
 		p.Job = Job{Kind: "call", Tenant: "a", Payload: json.RawMessage(`{"n":1}`)}
 	}
-	if err := SetPeriodic(tm.t.Context(), tm.client, p); err != nil {
+	if err := NewClient(tm.client).SetPeriodic(tm.t.Context(), p); err != nil {
 		tm.t.Fatal(err)
 	}
 }
@@ -271,7 +271,7 @@ func TestPeriodicDeath(t *testing.T) {
 		tm, s := begin(t, "call")
 		ready := prepare(tm, s)
 		tm.mustRound(newTicks(t, tm.client))
-		if there, err := RemovePeriodic(ctx, tm.client, "x"); err != nil || !there {
+		if there, err := NewClient(tm.client).RemovePeriodic(ctx, "x"); err != nil || !there {
 			t.Fatal(there, err)
 		}
 		tm.drop("call")
@@ -457,24 +457,24 @@ func TestPeriodicDeclared(t *testing.T) {
 	if since() == old {
 		t.Error("ticks before a change of the schedule count as missed")
 	}
-	if there, err := PausePeriodic(ctx, tm.client, "x", true); err != nil || !there {
+	if there, err := NewClient(tm.client).PausePeriodic(ctx, "x", true); err != nil || !there {
 		t.Error(there, err)
 	}
-	if list, err := ListPeriodic(ctx, tm.client); err != nil || len(list) != 1 || !list[0].Paused || !list[0].Next.IsZero() || list[0].Job.Tenant != "other" || list[0].MaxLate != time.Hour {
+	if list, err := NewClient(tm.client).ListPeriodic(ctx); err != nil || len(list) != 1 || !list[0].Paused || !list[0].Next.IsZero() || list[0].Job.Tenant != "other" || list[0].MaxLate != time.Hour {
 		t.Errorf("%+v, %v", list, err)
 	}
 	for _, id := range []string{"", "y"} {
-		if there, err := PausePeriodic(ctx, tm.client, id, true); err != nil || there {
+		if there, err := NewClient(tm.client).PausePeriodic(ctx, id, true); err != nil || there {
 			t.Errorf("pause of %q: %v, %v", id, there, err)
 		}
-		if there, err := RemovePeriodic(ctx, tm.client, id); err != nil || there {
+		if there, err := NewClient(tm.client).RemovePeriodic(ctx, id); err != nil || there {
 			t.Errorf("removal of %q: %v, %v", id, there, err)
 		}
 	}
-	if there, err := RemovePeriodic(ctx, tm.client, "x"); err != nil || !there {
+	if there, err := NewClient(tm.client).RemovePeriodic(ctx, "x"); err != nil || !there {
 		t.Error(there, err)
 	}
-	if list, err := ListPeriodic(ctx, tm.client); err != nil || len(list) != 0 {
+	if list, err := NewClient(tm.client).ListPeriodic(ctx); err != nil || len(list) != 0 {
 		t.Errorf("%+v, %v", list, err)
 	}
 }
@@ -515,14 +515,14 @@ func TestHostilePeriodic(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			p := Periodic{ID: "x", Spec: "@daily", Zone: "UTC", Job: Job{Kind: "call", Tenant: "a"}}
 			test.edit(&p)
-			err := SetPeriodic(ctx, tm.client, p)
+			err := NewClient(tm.client).SetPeriodic(ctx, p)
 			invalid, ok := errors.AsType[*validation.Error](err)
 			if !ok || invalid.Field != test.field || !strings.Contains(invalid.Reason, test.reason) || len(err.Error()) > 300 {
 				t.Errorf("%v; want %s: …%s…", err, test.field, test.reason)
 			}
 		})
 	}
-	if err := SetPeriodic(ctx, tm.client, Periodic{}); err == nil || len(validation.Unjoin(err)) != 5 {
+	if err := NewClient(tm.client).SetPeriodic(ctx, Periodic{}); err == nil || len(validation.Unjoin(err)) != 5 {
 		t.Errorf("nothing at all: %v; want id, spec, and kind, queue and tenant of the job", err)
 	}
 	if n := len(tm.client.Keys(ctx, "*").Val()); n > 0 {
@@ -547,7 +547,7 @@ func TestHostilePeriodic(t *testing.T) {
 			}
 		}
 	}
-	list, err := ListPeriodic(ctx, tm.client)
+	list, err := NewClient(tm.client).ListPeriodic(ctx)
 	if err != nil || len(list) != len(ids)+2 {
 		t.Fatalf("%d entries, %v", len(list), err)
 	}
@@ -617,7 +617,7 @@ func TestPeriodicCrowd(t *testing.T) {
 func TestPeriodicOnEmbeddedRedis(t *testing.T) {
 	t.Parallel()
 	client := redistest.Embedded(t)
-	if err := SetPeriodic(t.Context(), client, Periodic{ID: "x", Spec: "@every 24h", MaxLate: 24 * time.Hour, Job: Job{Kind: "call", Tenant: "a"}}); err != nil {
+	if err := NewClient(client).SetPeriodic(t.Context(), Periodic{ID: "x", Spec: "@every 24h", MaxLate: 24 * time.Hour, Job: Job{Kind: "call", Tenant: "a"}}); err != nil {
 		t.Fatal(err)
 	}
 	text := client.HGet(t.Context(), periodicKey, "x").Val()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
@@ -33,6 +34,9 @@ func SetResult(ctx context.Context, value any) error {
 	}
 	if len(encoded) > maxResult {
 		return fmt.Errorf("queue: SetResult: %d bytes; the maximum is %d; store large data elsewhere and keep a reference", len(encoded), maxResult)
+	}
+	if encryption.Encrypted(encoded) {
+		return fmt.Errorf("queue: SetResult: %w", encryption.ErrMarked)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,7 +150,9 @@ func (c *Client) Result(ctx context.Context, queue, id string) (JobResult, error
 	}
 	r := JobResult{ID: id, Queue: queue, Kind: message.Kind, Tenant: message.Tenant(), State: lifecycle.StateOf(text[0]), Err: message.Failure}
 	if fields[4] != nil {
-		r.Result = []byte(text[4])
+		if r.Result, err = c.keys.Decrypt([]byte(text[4]), encryption.PlaceOf(queue, id, encryption.Result)); err != nil {
+			return JobResult{}, fmt.Errorf("look up job %s in queue %q: %w", check.Quote(id), queue, err)
+		}
 	}
 	switch r.Outcome = store.OutcomeOf(r.State, text[1], text[2]); {
 	case r.Outcome == lifecycle.Done:

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/queue/internal/boottime"
+	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
@@ -75,6 +76,13 @@ func (r *run) begin(ctx context.Context) *verdict {
 			return r.end(ctx, expire(job))
 		}
 		return new(r.keep(job, r.slot, ParkedByKind, 0))
+	}
+	if job.locked != nil {
+		if job.expired(r.clock.now()) {
+			return r.end(ctx, expire(job))
+		}
+		r.logger.Warn("a job cannot be decrypted; it waits", logkey.Queue, job.Queue, logkey.Job, job.ID, logkey.Error, job.locked)
+		return r.end(ctx, verdict{outcome: lifecycle.Postponed, err: &retryError{err: job.locked, after: lockedPause}})
 	}
 	if r.crashes < suspicious {
 		return nil

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate/internal/costs"
 	"github.com/headgate/headgate/internal/rediskey"
+	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 )
@@ -64,6 +66,7 @@ type Running struct {
 	owner             string // mark of this run on the job in Redis
 	task              asynqwire.Message
 	raw               []byte // task in asynq's encoding
+	locked            error  // why the task cannot be decrypted; nil: it can
 
 	// Probe reports whether this call tests if a hold, which follows failures of an
 	// account or endpoint, can end. Its answer decides for the jobs that are held.
@@ -263,3 +266,28 @@ func newRunning(queue, id string, task asynqwire.Message) *Running {
 // tenant and kind return the escaped names that the scripts use.
 func (job *Running) tenant() string { return rediskey.Escape(job.Tenant) }
 func (job *Running) kind() string   { return rediskey.Escape(job.Kind) }
+
+// lockedError reports a job that this worker cannot decrypt. Another worker may have the key, or it
+// is added later, so the job waits.
+type lockedError struct{ err error }
+
+func (e *lockedError) Error() string { return e.err.Error() }
+func (e *lockedError) Unwrap() error { return e.err }
+
+// lockedPause is how long such a job waits before it is tried again.
+var lockedPause = time.Minute
+
+// unlock decrypts the payload of a task, and the result that it carries of its parent. After an error
+// the task has neither.
+func unlock(keys *encryption.Keys, queue, id string, task *asynqwire.Message) error {
+	payload, err := keys.Decrypt(task.Payload, encryption.PlaceOf(queue, id, encryption.Payload))
+	task.Payload = payload
+	if result := resultIn(task.Headers); result != nil && err == nil {
+		result, err = keys.Decrypt(result, encryption.PlaceOf(queue, id, encryption.ParentResult))
+		task.Headers[asynqwire.HeaderParentResult] = base64.StdEncoding.EncodeToString(result)
+	}
+	if err != nil {
+		return &lockedError{err}
+	}
+	return nil
+}

@@ -309,6 +309,10 @@ func (t *ticks) prepare(ctx context.Context, shots []shot, refuse func(shot, err
 			continue
 		}
 		s.overlap = stored.Overlap
+		if err := stored.decrypt(t.client.keys, s.id); err != nil {
+			refuse(s, err)
+			continue
+		}
 		s.accepted, err = t.client.accept(ctx, *stored.Job.job(), s.queue, time.Now())
 		if err != nil {
 			refuse(s, err)

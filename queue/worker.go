@@ -17,6 +17,7 @@ import (
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/rediskey"
+	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/queue/internal/chores"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/logkey"
@@ -46,6 +47,12 @@ type Config struct {
 
 	// Logger receives log records. nil disables logging.
 	Logger *slog.Logger
+
+	// PayloadKeys encrypt the results of calls, and the payloads of follow-ups and periodic
+	// jobs, and decrypt what clients have encrypted: see [Client.Encrypt]. A job whose key is
+	// not among them waits, and is tried again every minute. nil means that nothing is
+	// encrypted.
+	PayloadKeys *encryption.Keys
 
 	// Observer receives events for metrics. nil means none.
 	Observer Observer
@@ -207,7 +214,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	parts.Go(func() { roles.Run(background) })
 	parts.Go(func() { w.checkOn(background) })
-	periodic := &ticks{redis: w.redis, client: NewClient(w.redis), logger: w.logger}
+	periodic := &ticks{redis: w.redis, client: NewClient(w.redis).Encrypt(w.config.PayloadKeys), logger: w.logger}
 	parts.Go(func() { periodic.Run(background) })
 	w.setReady(nil)
 
@@ -250,7 +257,7 @@ func (w *Worker) parts(id string, clocks map[string]*redisClock, roles *roles, c
 	running *sync.WaitGroup, base context.Context, stopping, ended <-chan struct{}) []*dispatcher {
 	var dispatchers []*dispatcher
 	suspects, runs := newSuspects(w.config.Concurrency), &atomic.Int64{}
-	client := NewClient(w.redis)
+	client := NewClient(w.redis).Encrypt(w.config.PayloadKeys)
 	client.owed = true
 	var escaped []string
 	for _, kind := range w.Kinds() {
@@ -273,7 +280,7 @@ func (w *Worker) parts(id string, clocks map[string]*redisClock, roles *roles, c
 		}
 		g := (&gate{
 			queue: name, redis: w.redis, handlers: w.handlers, observer: w.observer, logger: w.logger,
-			clock: clocks[name], capacity: capacity, suspects: suspects, sending: sending, client: client, live: w.live[name], renewals: renewals,
+			clock: clocks[name], capacity: capacity, suspects: suspects, sending: sending, client: client, keys: w.config.PayloadKeys, live: w.live[name], renewals: renewals,
 			limits: limits, pauses: pauses, starving: starving, onWake: d.wake, replans: replans, lease: lease,
 			base: base, running: running, stopping: stopping, ended: ended,
 		}).init()

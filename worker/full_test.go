@@ -74,7 +74,7 @@ func TestStartOnFullRedis(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		entries, err := queue.ListPeriodic(ctx, client)
+		entries, err := queue.NewClient(client).ListPeriodic(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}

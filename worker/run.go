@@ -100,11 +100,16 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 		return err // Validate has checked it
 	}
 
+	keys, err := s.EncryptionKeys()
+	if err != nil {
+		return &program.UsageError{Err: err}
+	}
+
 	logger, client, registry := s.logger(), redis.NewUniversalClient(options), prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	observer, inspector := metrics.New(registry), inspect.New(client)
+	observer, inspector := metrics.New(registry), inspect.New(client).Decrypt(keys)
 	observer.Queues(metrics.Queues{Inspector: inspector, Names: s.Queues, Tenants: tenants, Logger: logger})
-	p := &Program{Client: queue.NewClient(client).FullAt(s.FullAt()), Redis: client, Metrics: registry, Details: NewDetails(observer), Logger: logger}
+	p := &Program{Client: queue.NewClient(client).FullAt(s.FullAt()).Encrypt(keys), Redis: client, Metrics: registry, Details: NewDetails(observer), Logger: logger}
 	var web *server.Server
 	changed := func(e operate.AuditEntry) {
 		logger.Info("recorded in the audit", "audit", e)
@@ -121,7 +126,7 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 	defer p.close()
 	p.Worker, err = queue.New(queue.Config{
 		Redis: options, Queues: s.Queues, Concurrency: s.Concurrency, ShutdownTimeout: s.ShutdownTimeout,
-		Logger: logger, Observer: observer, Details: p.Details.Read,
+		Logger: logger, Observer: observer, Details: p.Details.Read, PayloadKeys: keys,
 	})
 	if err != nil {
 		return err
@@ -130,7 +135,7 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 		return err // before limits are published to it
 	}
 	serves := s.HTTP.Server(client, logger, observer.Handler(), p.Worker.Ready)
-	serves.API.Inspector = inspector
+	serves.API.Inspector, serves.API.PayloadKeys = inspector, keys
 	if web, err = server.Open(serves); err != nil {
 		return err
 	}
@@ -163,7 +168,7 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 		p.Go(others.Run)
 	}
 	for _, job := range p.periodic {
-		set := func(ctx context.Context) error { return queue.SetPeriodic(ctx, client, job) }
+		set := func(ctx context.Context) error { return p.Client.SetPeriodic(ctx, job) }
 		if err := set(ctx); redis.IsOOMError(err) {
 			logger.Warn("redis is full: a periodic job is set when it has memory again", "periodic", job.ID)
 			p.Go(func(ctx context.Context) error { return untilRoom(ctx, set) })

@@ -124,7 +124,7 @@ func TestMainOfAProgram(t *testing.T) {
 	if _, err := client.Enqueue(t.Context(), greet.Job("acme", "http://"+listener.Addr().String())); err != nil {
 		t.Fatal(err)
 	}
-	if entries, err := queue.ListPeriodic(t.Context(), store.Client()); err != nil || len(entries) != 1 || entries[0].ID != "tick" {
+	if entries, err := client.ListPeriodic(t.Context()); err != nil || len(entries) != 1 || entries[0].ID != "tick" {
 		t.Errorf("its periodic jobs are %+v, %v", entries, err)
 	}
 	want(t, out, "greets http://"+listener.Addr().String())

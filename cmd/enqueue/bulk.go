@@ -121,7 +121,7 @@ func bulk(cmd *cobra.Command, o *options, name string, f bulkFlags) error {
 	defer client.Close()
 	bar := newBar(cmd.ErrOrStderr(), size, o.json)
 	run := &bulkRun{
-		client: queue.NewClient(client).RequireLimits().FullAt(o.fullAt), flags: f, rejects: rejects,
+		client: o.client(client).RequireLimits(), flags: f, rejects: rejects,
 		seen: map[[16]byte]uint32{}, began: time.Now(),
 	}
 	runErr := run.all(cmd.Context(), jobline.NewSource(io.TeeReader(input, bar), f.format))

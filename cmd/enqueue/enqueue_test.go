@@ -504,3 +504,48 @@ func TestOnlyPublishedQueues(t *testing.T) {
 		t.Errorf("queues %q; want the two with limits", names)
 	}
 }
+
+// TestPayloadKeys: with payload keys, commands encrypt what they enqueue. Mistakes in keys are told
+// without the keys.
+func TestPayloadKeys(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client()
+	if err := operate.Publish(t.Context(), client, limits.Set{Queues: map[string]limits.Queue{"mine": {Kinds: []string{"mine"}}}}); err != nil {
+		t.Fatal(err)
+	}
+	send := []string{"send", "--redis", server.URL(), "--kind", "mine", "--tenant", "a", "--payload", `"CANARY"`}
+	t.Setenv("HEADGATE_PAYLOAD_KEYS", "k1:"+strings.Repeat("A", 43)+"=")
+	if out, errText, code := enqueue(t, "", send...); code != exitOK {
+		t.Fatalf("%q, %q, exit %d", out, errText, code)
+	}
+	if out, errText, code := enqueue(t, `{"kind":"mine","tenant":"a","payload":"CANARY"}`, "bulk", "--redis", server.URL(), "-"); code != exitOK {
+		t.Fatalf("%q, %q, exit %d", out, errText, code)
+	}
+	keys := client.Keys(t.Context(), "asynq:{mine}:t:*").Val()
+	if len(keys) != 2 {
+		t.Fatalf("jobs: %q", keys)
+	}
+	for _, key := range keys {
+		if msg := client.HGet(t.Context(), key, "msg").Val(); strings.Contains(msg, "CANARY") || !strings.Contains(msg, "k1") {
+			t.Errorf("Redis has %q", msg)
+		}
+	}
+	for value, want := range map[string]string{
+		"k1:c2VjcmV0": "HEADGATE_PAYLOAD_KEYS: key 1, k1: the part after ':' is not 32 bytes in base64",
+		"c2VjcmV0":    "HEADGATE_PAYLOAD_KEYS: key 1",
+		" ":           "HEADGATE_PAYLOAD_KEYS: there is no key in it",
+	} {
+		t.Setenv("HEADGATE_PAYLOAD_KEYS", value)
+		if out, errText, code := enqueue(t, "", send...); code != exitUsage || !strings.Contains(errText, want) || strings.Contains(errText, "c2VjcmV0") {
+			t.Errorf("%s: %q, %q, exit %d", value, out, errText, code)
+		}
+	}
+	t.Setenv("HEADGATE_PAYLOAD_KEYS_FILE", filepath.Join(t.TempDir(), "none"))
+	if _, errText, code := enqueue(t, "", send...); code != exitUsage || !strings.Contains(errText, "not both") {
+		t.Errorf("%q, exit %d", errText, code)
+	}
+	t.Setenv("HEADGATE_PAYLOAD_KEYS", "")
+	if _, errText, code := enqueue(t, "", send...); code != exitUsage || !strings.Contains(errText, "HEADGATE_PAYLOAD_KEYS_FILE: open") {
+		t.Errorf("%q, exit %d", errText, code)
+	}
+}

@@ -18,8 +18,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/settings"
 	"github.com/headgate/headgate/internal/version"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/encryption"
 )
 
 // limits in Redis name zones, and small containers have none
@@ -75,6 +77,7 @@ type options struct {
 	redisURL string
 	json     bool
 	fullAt   float64 // part of Redis's maxmemory from which new jobs are refused
+	keys     *encryption.Keys
 }
 
 func root() *cobra.Command {
@@ -111,11 +114,18 @@ some lines were rejected, or the command was interrupted.`,
 	return root
 }
 
+// client enqueues jobs as the settings say. connect has read them.
+func (o *options) client(redis redis.UniversalClient) *queue.Client {
+	return queue.NewClient(redis).FullAt(o.fullAt).Encrypt(o.keys)
+}
+
 // connect opens the Redis that the flag or the environment names.
 func (o *options) connect(ctx context.Context) (redis.UniversalClient, error) {
 	var environment struct {
 		RedisURL string `env:"REDIS_URL" envDefault:"redis://127.0.0.1:6379"`
 		FullAt   int    `env:"REDIS_FULL_AT" envDefault:"75"`
+		Keys     string `env:"PAYLOAD_KEYS"`
+		KeysFile string `env:"PAYLOAD_KEYS_FILE"`
 	}
 	if err := env.ParseWithOptions(&environment, env.Options{Prefix: "HEADGATE_"}); err != nil {
 		return nil, usageError{err}
@@ -124,6 +134,10 @@ func (o *options) connect(ctx context.Context) (redis.UniversalClient, error) {
 		return nil, usageError{fmt.Errorf("HEADGATE_REDIS_FULL_AT: %d must be 1 to 100, in percent of maxmemory", environment.FullAt)}
 	}
 	o.fullAt = float64(environment.FullAt) / 100
+	var err error
+	if o.keys, err = settings.PayloadKeys(environment.Keys, environment.KeysFile); err != nil {
+		return nil, usageError{err}
+	}
 	url, from := environment.RedisURL, "HEADGATE_REDIS_URL"
 	if o.redisURL != "" {
 		url, from = o.redisURL, "--redis"

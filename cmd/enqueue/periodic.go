@@ -41,10 +41,10 @@ is enqueued too. With --overlap replace, the last job is cancelled if it still w
 	cmd.AddCommand(
 		periodicListCommand(o), periodicAddCommand(o),
 		entriesCommand(o, "remove", "Remove entries; enqueued jobs stay", "removed", func(ctx context.Context, client redis.UniversalClient, s queue.PeriodicState) (bool, error) {
-			return queue.RemovePeriodic(ctx, client, s.ID)
+			return o.client(client).RemovePeriodic(ctx, s.ID)
 		}),
-		entriesCommand(o, "pause", "Pause entries; ticks during the pause are skipped", "paused", pausing(true)),
-		entriesCommand(o, "resume", "Resume paused entries at their next ticks", "resumed", pausing(false)),
+		entriesCommand(o, "pause", "Pause entries; ticks during the pause are skipped", "paused", pausing(o, true)),
+		entriesCommand(o, "resume", "Resume paused entries at their next ticks", "resumed", pausing(o, false)),
 	)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -59,12 +59,12 @@ is enqueued too. With --overlap replace, the last job is cancelled if it still w
 	return cmd
 }
 
-func pausing(paused bool) func(context.Context, redis.UniversalClient, queue.PeriodicState) (bool, error) {
+func pausing(o *options, paused bool) func(context.Context, redis.UniversalClient, queue.PeriodicState) (bool, error) {
 	return func(ctx context.Context, client redis.UniversalClient, s queue.PeriodicState) (bool, error) {
 		if s.Err == nil && s.Paused == paused {
 			return false, nil
 		}
-		return queue.PausePeriodic(ctx, client, s.ID, paused)
+		return o.client(client).PausePeriodic(ctx, s.ID, paused)
 	}
 }
 
@@ -78,8 +78,8 @@ func recordPeriodic(ctx context.Context, client redis.UniversalClient, verb stri
 }
 
 // findPeriodic returns the entry with an id. ok is false if there is none; names are all ids.
-func findPeriodic(ctx context.Context, client redis.UniversalClient, id string) (found queue.PeriodicState, names []string, ok bool, err error) {
-	states, err := queue.ListPeriodic(ctx, client)
+func findPeriodic(ctx context.Context, o *options, client redis.UniversalClient, id string) (found queue.PeriodicState, names []string, ok bool, err error) {
+	states, err := o.client(client).ListPeriodic(ctx)
 	for _, s := range states {
 		names = append(names, s.ID)
 		if s.ID == id {
@@ -152,17 +152,17 @@ func periodicAddCommand(o *options) *cobra.Command {
 			return err
 		}
 		defer client.Close()
-		before, _, _, err := findPeriodic(cmd.Context(), client, p.ID)
+		before, _, _, err := findPeriodic(cmd.Context(), o, client, p.ID)
 		if err != nil {
 			return err
 		}
-		if err := queue.SetPeriodic(cmd.Context(), client, p); err != nil {
+		if err := o.client(client).SetPeriodic(cmd.Context(), p); err != nil {
 			if isInvalid(err) {
 				return usageError{oneLine(err)}
 			}
 			return oneLine(err)
 		}
-		after, _, _, err := findPeriodic(cmd.Context(), client, p.ID)
+		after, _, _, err := findPeriodic(cmd.Context(), o, client, p.ID)
 		if err != nil {
 			return err
 		}
@@ -215,7 +215,7 @@ type periodicJSON struct {
 
 // periodicList prints the entry with the id, or all when it is "".
 func periodicList(ctx context.Context, o *options, client redis.UniversalClient, id string, out io.Writer) error {
-	states, err := queue.ListPeriodic(ctx, client)
+	states, err := o.client(client).ListPeriodic(ctx)
 	if err != nil {
 		return err
 	}
@@ -292,7 +292,7 @@ func entriesCommand(o *options, verb, short, done string, do func(context.Contex
 			defer client.Close()
 			var errs []error
 			for _, id := range args {
-				entry, names, ok, err := findPeriodic(ctx, client, id)
+				entry, names, ok, err := findPeriodic(ctx, o, client, id)
 				if err != nil {
 					return err
 				}

@@ -223,7 +223,7 @@ func send(ctx context.Context, o *options, job queue.Job, out io.Writer) error {
 		return err
 	}
 	defer client.Close()
-	r, err := queue.NewClient(client).RequireLimits().FullAt(o.fullAt).Enqueue(ctx, job)
+	r, err := o.client(client).RequireLimits().Enqueue(ctx, job)
 	if err != nil {
 		if isInvalid(err) {
 			return usageError{oneLine(err)}

@@ -75,12 +75,18 @@ func serve(cmd *cobra.Command, o *options, c serveConfig) error {
 	if c.LogFormat == "json" {
 		logger = slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), nil))
 	}
+	keys, err := c.EncryptionKeys()
+	if err != nil {
+		return usageError{err}
+	}
 	client, err := o.connect(cmd.Context())
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	web, err := server.Open(c.Server(client, logger, nil, ready(client)))
+	serves := c.Server(client, logger, nil, ready(client))
+	serves.API.PayloadKeys = keys
+	web, err := server.Open(serves)
 	if err != nil {
 		return err
 	}

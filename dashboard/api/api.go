@@ -24,6 +24,7 @@ import (
 
 	"github.com/headgate/headgate/internal/redact"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/operate"
 )
@@ -46,6 +47,9 @@ type Config struct {
 	// FullAt is the part of Redis's maxmemory from which jobs are refused; see
 	// [queue.Client.FullAt].
 	FullAt float64
+
+	// PayloadKeys encrypt and decrypt payloads and results; see [queue.Client.Encrypt].
+	PayloadKeys *encryption.Keys
 
 	ReadOnly bool          // refuse to enqueue jobs and to make changes
 	Requests RequestLimits // the rates at which requests are accepted
@@ -119,11 +123,11 @@ func New(config Config) (*API, error) {
 	config.Requests = config.Requests.withDefaults()
 	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	a := &API{
-		config: config, logger: config.Logger, mux: http.NewServeMux(), open: map[string]bool{}, client: queue.NewClient(config.Redis).RequireLimits().FullAt(config.FullAt),
+		config: config, logger: config.Logger, mux: http.NewServeMux(), open: map[string]bool{}, client: queue.NewClient(config.Redis).RequireLimits().FullAt(config.FullAt).Encrypt(config.PayloadKeys),
 		batches: newSlots("batches", maxBatches), chunkTime: chunkTime, streams: newSlots("streams", maxStreams), refused: newRefusals(config.Redis, config.Logger), hide: redact.New(config.Redact),
 	}
 	if a.inspector = config.Inspector; a.inspector == nil {
-		a.inspector = inspect.New(config.Redis)
+		a.inspector = inspect.New(config.Redis).Decrypt(config.PayloadKeys)
 	}
 	a.expect = &expectations{inspector: a.inspector}
 	a.watch = newWatch(a)

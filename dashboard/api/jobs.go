@@ -105,10 +105,11 @@ type jobJSON struct {
 	Deadline   *moment           `json:"deadline,omitempty"`
 	Retention  float64           `json:"retention_seconds"`
 
-	Payload          any  `json:"payload"` // null: it cannot be shown
-	PayloadBytes     int  `json:"payload_bytes"`
-	PayloadTruncated bool `json:"payload_truncated"`
-	Result           any  `json:"result,omitempty"`
+	Payload          any    `json:"payload"` // null: it cannot be shown
+	PayloadBytes     int    `json:"payload_bytes"`
+	PayloadTruncated bool   `json:"payload_truncated"`
+	Result           any    `json:"result,omitempty"`
+	Locked           string `json:"locked,omitempty"` // why payload and result cannot be decrypted
 
 	Timeline []timelineJSON `json:"timeline"`
 }
@@ -148,7 +149,7 @@ func (a *API) job(r *request) (answer, error) {
 		WindowOpens: at(d.WindowOpens), ExpectedAt: at(d.At), Confidence: string(d.Confidence), DrainsAt: at(d.DrainsAt), Text: d.Explanation.String(),
 		Priority: string(d.Priority), Cost: d.Cost, Costs: d.Costs, Attributes: d.Attributes, Headers: a.hide.Texts(d.Headers),
 		EnqueuedAt: at(d.EnqueuedAt), Deadline: at(d.Deadline), Retention: d.Retention.Seconds(),
-		Payload: payload.Value, PayloadBytes: payload.Bytes, PayloadTruncated: payload.Truncated, Result: result.Value, Timeline: []timelineJSON{},
+		Payload: payload.Value, PayloadBytes: payload.Bytes, PayloadTruncated: payload.Truncated, Result: result.Value, Locked: d.Locked, Timeline: []timelineJSON{},
 	}
 	if d.State == lifecycle.StateWaiting {
 		out.Position, out.TenantPosition, out.Waiting = &d.Position, &d.TenantPosition, &d.Waiting

@@ -182,6 +182,9 @@ func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation
 		case e.State == lifecycle.StateArchived:
 			e.Since = m.Failed
 		}
+		if e.State == lifecycle.StateRetry {
+			e.Error = m.Failure // why its follow-ups wait
+		}
 		return e, task, nil
 	}
 	due := func(score *redis.FloatCmd) time.Time { return time.Unix(int64(score.Val()), 0) }

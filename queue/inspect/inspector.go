@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/queue/internal/fluid"
 	"github.com/headgate/headgate/queue/internal/store"
 )
@@ -31,6 +32,7 @@ import (
 // the answer. Nothing is read while nobody asks.
 type Inspector struct {
 	redis   redis.UniversalClient
+	keys    *encryption.Keys
 	serving renewed[serving]
 
 	mu     sync.Mutex
@@ -42,6 +44,13 @@ type Inspector struct {
 // are shared within it.
 func New(client redis.UniversalClient) *Inspector {
 	return &Inspector{redis: client, serving: newRenewed[serving](), queues: map[string]*watched{}}
+}
+
+// Decrypt makes the Inspector decrypt payloads and results; see [queue.Client.Encrypt]. It must be called
+// before the Inspector is used.
+func (in *Inspector) Decrypt(keys *encryption.Keys) *Inspector {
+	in.keys = keys
+	return in
 }
 
 // maxWatched is for how many queues readings are kept. Callers can also ask about queues

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
@@ -33,6 +34,7 @@ type JobDetail struct {
 
 	Payload  []byte
 	Result   []byte            // nil: none
+	Locked   string            // why Payload and Result cannot be decrypted; "": they can, or are not encrypted
 	Timeline []lifecycle.Event // oldest first; empty for a job that waits for its first call
 }
 
@@ -61,7 +63,14 @@ func (in *Inspector) Job(ctx context.Context, queue, id string) (JobDetail, erro
 	m := task.message
 	d := JobDetail{
 		Explanation: e, Priority: m.Priority(), Cost: 1, Costs: store.DecodeCosts(task.costs), Attributes: decodeAttributes(m.Headers[asynqwire.HeaderAttributes]),
-		Headers: asynqwire.ReadHeaders(m.Headers), Retention: m.Retention, Payload: m.Payload, Result: task.result, Timeline: store.ReadLog(task.log),
+		Headers: asynqwire.ReadHeaders(m.Headers), Retention: m.Retention, Timeline: store.ReadLog(task.log),
+	}
+	d.Payload, err = in.keys.Decrypt(m.Payload, encryption.PlaceOf(queue, id, encryption.Payload))
+	if err == nil {
+		d.Result, err = in.keys.Decrypt(task.result, encryption.PlaceOf(queue, id, encryption.Result))
+	}
+	if err != nil {
+		d.Locked = err.Error()
 	}
 	if n, err := strconv.ParseInt(task.cost, 10, 64); err == nil {
 		d.Cost = n

@@ -57,7 +57,7 @@ export interface Job {
 	held_by?: Hold; full?: Hold; pause?: Pause; unserved?: string; window_opens?: string; expected_at?: string; confidence: Confidence; drains_at?: string; text: string;
 	priority: string; cost: number; costs?: Record<string, number>; attributes?: Record<string, string>; headers?: Record<string, string>;
 	enqueued_at?: string; deadline?: string; retention_seconds: number; payload: unknown; payload_bytes: number; payload_truncated: boolean;
-	result?: unknown; timeline?: JobEvent[] | null;
+	result?: unknown; locked?: string; timeline?: JobEvent[] | null;
 }
 export interface Tally { jobs: number; by_state?: Record<string, number> | null; too_late: number; paused: number; dry_run: boolean }
 

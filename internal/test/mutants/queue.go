@@ -3,6 +3,26 @@ package main
 // queueMutants break the scripts of package queue.
 var queueMutants = []mutant{
 	{
+		"queue/encryption/encryption.go", `own, err := hkdf.Expand(sha256.New, key, fmt.Sprintf("headgate text %q %q %q", in.queue, in.id, in.field), 32)`, `own, err := hkdf.Expand(sha256.New, key, fmt.Sprintf("headgate text %q %q", in.queue, in.field), 32)`,
+		"wrong key", "an encrypted text belongs to its job alone", "queue/encryption TestPlaces",
+	},
+	{
+		"queue/encryption/encryption.go", `lowest := slices.Min(slices.Collect(maps.Keys(k.byID)))`, `lowest := slices.Max(slices.Collect(maps.Keys(k.byID)))`,
+		"wrong key", "a job is recognized while its key is replaced", "queue TestKeyIsReplaced",
+	},
+	{
+		"queue/gate.go", `v.result = g.keys.Encrypt(current.result, encryption.PlaceOf(g.queue, job.ID, encryption.Result))`, `v.result = current.result`,
+		"missing write", "results are encrypted", "queue TestNothingIsInTheClear",
+	},
+	{
+		"queue/hand.go", `stored := message.Payload`, `stored := []byte("CANARY")`,
+		"wrong key", "asynq's list of calls has no payload in the clear", "queue TestNothingIsInTheClear",
+	},
+	{
+		"queue/follow.go", `} else if _, locked := errors.AsType[*lockedError](err); locked {`, `} else if _, locked := errors.AsType[*lockedError](err); locked && e.next == "" {`,
+		"no escape", "a job whose follow-ups cannot be decrypted waits outside of its worker", "queue TestKeyIsGone",
+	},
+	{
 		"queue/fitness.go", `if node.err == nil && node.left < n {`, `if node.err == nil && node.left < 0 {`,
 		"off by one", "jobs are refused before Redis is full", "queue TestRedisFull",
 	},

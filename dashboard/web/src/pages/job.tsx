@@ -66,7 +66,7 @@ function View({ j }: { j: Job }) {
 				<Card title="Details"><Facts j={j} /></Card>
 			</div>
 			<Card title="Payload" end={<span class="hint end">{bytes(j.payload_bytes)}</span>}>
-				<Text of={j.payload} label="Payload" />
+				{j.locked ? <p class="hint">It cannot be shown: it is {j.locked}.</p> : <Text of={j.payload} label="Payload" />}
 				{j.payload_truncated && <p class="hint">Truncated for display. The handler receives the full payload.</p>}
 			</Card>
 			{j.result != null && <Card title="Result"><Text of={j.result} label="Result" /></Card>}
