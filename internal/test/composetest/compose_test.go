@@ -67,8 +67,8 @@ var rules = map[string]func(types.ServiceConfig) string{
 		}
 		// The images with a shell, and a wget, are those of others.
 		program := filepath.Base(check.Test[1])
-		if s.Build != nil && (check.Test[0] != "CMD" || len(check.Test) != 3 || check.Test[2] != "healthcheck" || !slices.Contains(programs, program)) {
-			return fmt.Sprintf("%q: the image has no shell, only %q", check.Test, programs)
+		if s.Build != nil && (check.Test[0] != "CMD" || len(check.Test) != 3 || check.Test[2] != "healthcheck" || program != s.Build.Target) {
+			return fmt.Sprintf("%q: the image has no shell, only %q", check.Test, s.Build.Target)
 		}
 		if check.Test[0] != "CMD" && check.Test[0] != "CMD-SHELL" || check.Test[0] == "CMD" && s.Build == nil && program != "wget" {
 			return fmt.Sprintf("%q runs nothing that the image has", check.Test)
@@ -210,7 +210,7 @@ func TestRedisWantsThePassword(t *testing.T) {
 	}
 }
 
-// programs are what our image has.
+// programs are what our images have, one each.
 var programs = []string{"worker", "enqueue"}
 
 func TestServices(t *testing.T) {
@@ -289,10 +289,10 @@ func TestNoTwoServicesPublishOnePort(t *testing.T) {
 	}
 }
 
-// TestOneImage: what is built here is built once, and is the same everywhere.
-func TestOneImage(t *testing.T) {
+// TestImages: what is built here is an image of one program, the same everywhere.
+func TestImages(t *testing.T) {
 	for name, service := range load(t).Services {
-		if service.Build != nil && (service.Image != "headgate" || service.Build.Context != load(t).WorkingDir) {
+		if service.Build != nil && (!slices.Contains(programs, service.Build.Target) || service.Image != "headgate-"+service.Build.Target || service.Build.Context != load(t).WorkingDir) {
 			t.Errorf("%s is %s, from %s", name, service.Image, service.Build.Context)
 		}
 	}
@@ -325,8 +325,8 @@ func TestRedisKeepsJobs(t *testing.T) {
 
 func TestWorker(t *testing.T) {
 	worker := service(t, "worker")
-	if !slices.Equal(worker.Command, []string{"run"}) {
-		t.Errorf("command = %q; want run", worker.Command)
+	if worker.Build.Target != "worker" || worker.Entrypoint != nil || !slices.Equal(worker.Command, []string{"run"}) {
+		t.Errorf("it runs %q %q of the image of %s", worker.Entrypoint, worker.Command, worker.Build.Target)
 	}
 	if want := (types.HealthCheckTest{"CMD", "/worker", "healthcheck"}); worker.HealthCheck == nil || !slices.Equal(worker.HealthCheck.Test, want) {
 		t.Errorf("health check = %+v; want %q", worker.HealthCheck, want)
@@ -360,8 +360,8 @@ func TestWorker(t *testing.T) {
 // TestAPI: the page and the API want a key, and nobody has the one that comes along.
 func TestAPI(t *testing.T) {
 	api := service(t, "api")
-	if !slices.Equal(api.Entrypoint, []string{"/enqueue"}) || !slices.Equal(api.Command, []string{"serve"}) {
-		t.Errorf("it runs %q %q", api.Entrypoint, api.Command)
+	if api.Build.Target != "enqueue" || api.Entrypoint != nil || !slices.Equal(api.Command, []string{"serve"}) {
+		t.Errorf("it runs %q %q of the image of %s", api.Entrypoint, api.Command, api.Build.Target)
 	}
 	if want := (types.HealthCheckTest{"CMD", "/enqueue", "healthcheck"}); !slices.Equal(api.HealthCheck.Test, want) {
 		t.Errorf("health check = %q; want %q", api.HealthCheck.Test, want)

@@ -48,10 +48,10 @@ func said(stage []instruction, name string) (all []string) {
 func wrongWith(t *testing.T, dockerfile, goVersion string) (faults []string) {
 	t.Helper()
 	all := stages(t, dockerfile)
-	if len(all) != 2 {
-		return []string{"it has not two stages"}
+	if len(all) != 3 {
+		return []string{"it has not a stage for the compiler and one for each program"}
 	}
-	build, final := all[0], all[1]
+	build := all[0]
 	check := func(ok bool, fault string) {
 		if !ok {
 			faults = append(faults, fault)
@@ -66,10 +66,14 @@ func wrongWith(t *testing.T, dockerfile, goVersion string) (faults []string) {
 	for _, program := range programs {
 		check(strings.Contains(runs+"\n", " ./cmd/"+program), "it does not build "+program)
 	}
-	check(regexp.MustCompile(`^gcr\.io/distroless/static-debian\d+:nonroot$`).MatchString(said(final, "FROM")[0]), "the image is not distroless")
-	check(slices.Equal(said(final, "USER"), []string{"65532:65532"}), "it runs as somebody else than nonroot, or as a name that no host can check")
-	check(slices.Equal(said(final, "ENTRYPOINT"), []string{`["/worker"]`}) && slices.Equal(said(final, "CMD"), []string{`["run"]`}), "it does not run the worker, without a shell")
-	check(len(said(final, "RUN")) == 0 && len(said(final, "ADD")) == 0, "there is no shell to run anything, and nothing to fetch")
+	for i, command := range []string{"serve", "run"} {
+		final, program := all[1+i], []string{"enqueue", "worker"}[i]
+		check(regexp.MustCompile(`^gcr\.io/distroless/static-debian\d+:nonroot AS `+program+`$`).MatchString(said(final, "FROM")[0]), "the image is not distroless, or not that of "+program)
+		check(slices.Equal(said(final, "COPY"), []string{"--from=build /out/" + program + " /"}), "the image has something else than "+program)
+		check(slices.Equal(said(final, "USER"), []string{"65532:65532"}), "it runs as somebody else than nonroot, or as a name that no host can check")
+		check(slices.Equal(said(final, "ENTRYPOINT"), []string{`["/` + program + `"]`}) && slices.Equal(said(final, "CMD"), []string{`["` + command + `"]`}), "it does not run "+program+", without a shell")
+		check(len(said(final, "RUN")) == 0 && len(said(final, "ADD")) == 0, "there is no shell to run anything, and nothing to fetch")
+	}
 	return faults
 }
 
@@ -109,6 +113,7 @@ func TestDockerfile(t *testing.T) {
 		"root":                  {"USER 65532:65532", "USER root"},
 		"nobody named":          {"USER 65532:65532\n", ""},
 		"a shell":               {`ENTRYPOINT ["/worker"]`, "ENTRYPOINT /worker"},
+		"both programs":         {"/out/worker /", "/out/ /"},
 		"a step at the end":     {"USER 65532", "RUN true\nUSER 65532"},
 	} {
 		broken := strings.Replace(text, change[0], change[1], 1)
