@@ -150,7 +150,7 @@ func (r *recoverer) recoverDead(ctx context.Context) error {
 // this one has. A Redis that rejects the write rejects renewed leases too. An unchanged
 // lease means nothing then, so the caller starts counting again.
 func (r *recoverer) watch(ctx context.Context) (time.Duration, error) {
-	reply, err := store.WatchScript.Run(ctx, r.redis, []string{r.role()}, r.queue, r.worker, watchLasts.Milliseconds())
+	reply, err := store.WatchScript.Run(ctx, r.redis, store.KeysOf(r.queue, r.role()), r.queue, r.worker, watchLasts.Milliseconds())
 	if err != nil {
 		return 0, err
 	}

@@ -390,6 +390,13 @@ func (l *ledger) end(job Running) {
 	}
 }
 
+// all returns how many jobs were called.
+func (l *ledger) all() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.calls)
+}
+
 func (l *ledger) of(id string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -262,7 +262,7 @@ func TestUsers(t *testing.T) {
 // the job is not said to be certainly not enqueued.
 func TestHalfAUser(t *testing.T) {
 	w := newWorld(t)
-	if err := w.admin.Do(t.Context(), "ACL", "SETUSER", "half", "on", ">half-password", "~asynq:*", "~headgate:{*}:waiting", "%R~headgate:*", "&*", "+@all").Err(); err != nil {
+	if err := w.admin.Do(t.Context(), "ACL", "SETUSER", "half", "on", ">half-password", "~asynq:*", "~headgate:{*}:waiting", "~headgate:{*}:never", "%R~headgate:*", "&*", "+@all").Err(); err != nil {
 		t.Fatal(err)
 	}
 	options, err := queue.ParseRedisURL(strings.ReplaceAll(w.worker, "worker", "half"))

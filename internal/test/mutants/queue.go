@@ -3,6 +3,10 @@ package main
 // queueMutants break the scripts of package queue.
 var queueMutants = []mutant{
 	{
+		"queue/internal/store/script.go", `func KeysOf(queue, first string) []string { return []string{first, Key(queue, "never")} }`, `func KeysOf(queue, first string) []string { return []string{first} }`,
+		"missing condition", "no script runs while its slot moves", "queue TestSlotMoves",
+	},
+	{
 		"queue/encryption/encryption.go", `own, err := hkdf.Expand(sha256.New, key, fmt.Sprintf("headgate text %q %q %q", in.queue, in.id, in.field), 32)`, `own, err := hkdf.Expand(sha256.New, key, fmt.Sprintf("headgate text %q %q", in.queue, in.field), 32)`,
 		"wrong key", "an encrypted text belongs to its job alone", "queue/encryption TestPlaces",
 	},

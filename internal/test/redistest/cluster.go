@@ -136,19 +136,25 @@ func (c *Cluster) Move(slot int, to *Server) *Move {
 
 // Keys moves the keys of the slot on its old node, one at a time.
 func (m *Move) Keys() {
+	m.cluster.t.Helper()
+	for m.Key() {
+	}
+}
+
+// Key moves one of these keys, and returns false if there is none.
+func (m *Move) Key() bool {
 	t := m.cluster.t
 	t.Helper()
 	host, port := m.to.hostPort()
-	for {
-		keys, err := m.from.Client().ClusterGetKeysInSlot(t.Context(), m.slot, 1).Result()
-		if err != nil {
-			t.Fatalf("redistest: %v", err)
-		}
-		if len(keys) == 0 {
-			return
-		}
-		m.cluster.ask(m.from, "migrate", host, port, keys[0], 0, 60000)
+	keys, err := m.from.Client().ClusterGetKeysInSlot(t.Context(), m.slot, 1).Result()
+	if err != nil {
+		t.Fatalf("redistest: %v", err)
 	}
+	if len(keys) == 0 {
+		return false
+	}
+	m.cluster.ask(m.from, "migrate", host, port, keys[0], 0, 60000)
+	return true
 }
 
 // End moves the remaining keys and gives the slot to its new node. When it returns, all nodes know

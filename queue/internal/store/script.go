@@ -22,4 +22,11 @@ func Key(queue, name string) string { return "headgate:{" + queue + "}:" + name 
 
 // ScriptKeys returns the KEYS of a script, which select the slot of a Cluster. The
 // scripts build the other keys of the same slot themselves, as those of asynq do.
-func ScriptKeys(queue string) []string { return []string{Key(queue, "waiting")} }
+//
+// The second key never exists. While the slot moves to another node, it makes both nodes reply
+// TRYAGAIN: otherwise a script would run on the new one, where the keys that it does not declare have
+// not all arrived.
+func ScriptKeys(queue string) []string { return KeysOf(queue, Key(queue, "waiting")) }
+
+// KeysOf returns the KEYS of a script whose first one is another key of the queue.
+func KeysOf(queue, first string) []string { return []string{first, Key(queue, "never")} }
