@@ -75,16 +75,8 @@ func (c *redisClock) Run(ctx context.Context) {
 func (c *redisClock) sample(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
-	node := redis.Cmdable(c.redis)
-	if cluster, ok := c.redis.(*redis.ClusterClient); ok {
-		master, err := cluster.MasterForKey(ctx, store.Key(c.queue, "waiting"))
-		if err != nil {
-			return err
-		}
-		node = master
-	}
 	sent := boottime.Now()
-	now, err := node.Time(ctx).Result()
+	now, err := store.Time(ctx, c.redis, store.Key(c.queue, "waiting"))
 	if err != nil {
 		return err
 	}

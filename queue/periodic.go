@@ -173,7 +173,7 @@ func (c *Client) RemovePeriodic(ctx context.Context, id string) (bool, error) {
 // []byte if they are not UTF-8.
 func (c *Client) ListPeriodic(ctx context.Context) ([]PeriodicState, error) {
 	var all []PeriodicState
-	now, err := c.redis.Time(ctx).Result()
+	now, err := store.Time(ctx, c.redis, periodicKey)
 	if err == nil {
 		err = scanPeriodic(ctx, c.redis, func(id string, text []byte, last int64) {
 			state := PeriodicState{Periodic: Periodic{ID: id}}

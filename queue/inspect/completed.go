@@ -16,7 +16,7 @@ func Completed(ctx context.Context, client redis.UniversalClient, queue string) 
 	fail := func(err error) (time.Time, map[string]int64, error) {
 		return time.Time{}, nil, fmt.Errorf("completed calls of queue %q: %w", queue, err)
 	}
-	if at, err = client.Time(ctx).Result(); err != nil {
+	if at, err = store.Time(ctx, client, store.TenantsKey(queue)); err != nil {
 		return fail(err)
 	}
 	counts, err := store.ScanHash(ctx, client, store.TenantsKey(queue))

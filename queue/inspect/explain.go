@@ -141,7 +141,7 @@ func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation
 	fail := func(err error) (Explanation, explained, error) { return Explanation{}, explained{}, err }
 	e := Explanation{Queue: queue, ID: id, Confidence: NoForecast}
 	pipe := in.redis.Pipeline()
-	clock := pipe.Time(ctx)
+	clock := store.AddTime(ctx, pipe, in.redis, store.Key(queue, "waiting"))
 	fields := pipe.HMGet(ctx, asynqwire.Key(queue, "t:"+id), "state", "msg", "group", "hg_slot", "hg_done", "hg_error", "hg_base", "hg_cost", "hg_costs", "hg_log", "result", "hg_outcome", "hg_owner", "hg_progress")
 	scheduled := pipe.ZScore(ctx, asynqwire.Key(queue, "scheduled"), id)
 	retry := pipe.ZScore(ctx, asynqwire.Key(queue, "retry"), id)

@@ -247,7 +247,7 @@ func (f *forecast) readSome(ctx context.Context, client redis.UniversalClient, n
 		}
 	}
 	pipe := client.Pipeline()
-	clock := pipe.Time(ctx)
+	clock := store.AddTime(ctx, pipe, client, store.Key(f.queue, "waiting"))
 	var owns, backlog *redis.SliceCmd
 	var states []*redis.SliceCmd
 	for chunk := range slices.Chunk(f.buckets[firstBucket:], store.MaxKeys) {

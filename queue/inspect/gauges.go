@@ -84,7 +84,7 @@ func (in *Inspector) Gauges(ctx context.Context, queue string) (Gauges, error) {
 		if rules, err = stored.Decode(); err != nil {
 			return fail(err)
 		}
-		now, err := in.redis.Time(ctx).Result()
+		now, err := store.Time(ctx, in.redis, store.Key(queue, "limits"))
 		if err != nil {
 			return fail(err)
 		}

@@ -47,7 +47,7 @@ func Overrides(ctx context.Context, client redis.UniversalClient, queue string, 
 	fail := func(err error) ([]Overridden, error) {
 		return nil, fmt.Errorf("overrides of queue %q: %w", queue, err)
 	}
-	now, err := client.Time(ctx).Result()
+	now, err := store.Time(ctx, client, store.Key(queue, "overrides"))
 	if err != nil {
 		return fail(err)
 	}

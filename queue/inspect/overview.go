@@ -84,7 +84,7 @@ func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (
 	tenant, last, sure := f.lastTenant(run.members)
 	queue := f.queue
 	pipe := client.Pipeline()
-	now := f.check(ctx, pipe)
+	now := f.check(ctx, pipe, client)
 	waits := pipe.HMGet(ctx, store.TenantsKey(queue), tenant)
 	whole := pipe.HGet(ctx, store.TenantsKey(queue), store.WholeQueue)
 	answers := []string{"enqueued"}
@@ -162,8 +162,8 @@ func (f *forecast) lastTenant(members []*fluid.Member) (tenant string, last tena
 
 // check adds to a pipeline the reads of the version and the time. Call its result when
 // the pipeline was sent: it returns errChanged if the forecast is out of date.
-func (f *forecast) check(ctx context.Context, pipe redis.Pipeliner) func() error {
-	of, now := readVersion(ctx, pipe, f.queue), pipe.Time(ctx)
+func (f *forecast) check(ctx context.Context, pipe redis.Pipeliner, client redis.Cmdable) func() error {
+	of, now := readVersion(ctx, pipe, f.queue), store.AddTime(ctx, pipe, client, store.Key(f.queue, "waiting"))
 	return func() error {
 		if versionOf(of.Val()) != f.version && !f.final {
 			return errChanged

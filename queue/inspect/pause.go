@@ -137,7 +137,7 @@ func ParsePause(field, text string) Pause {
 // Pauses returns the pauses and holds of a queue: of the whole queue first, then of
 // kinds, then of tenants, by name, and then of endpoints.
 func Pauses(ctx context.Context, client redis.UniversalClient, queue string) ([]Pause, error) {
-	now, err := client.Time(ctx).Result()
+	now, err := store.Time(ctx, client, store.Key(queue, "pauses"))
 	if err != nil {
 		return nil, fmt.Errorf("list the pauses of queue %q: %w", queue, err)
 	}

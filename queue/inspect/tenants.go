@@ -325,7 +325,7 @@ func (f *forecast) scanLanes(ctx context.Context, client redis.UniversalClient, 
 // backlogs.
 func (f *forecast) focus(ctx context.Context, client redis.UniversalClient, known *tenantList, tenants ...string) error {
 	pipe := client.Pipeline()
-	check := f.check(ctx, pipe)
+	check := f.check(ctx, pipe, client)
 	var waiting *redis.SliceCmd
 	if len(tenants) > 0 {
 		waiting = pipe.HMGet(ctx, store.TenantsKey(f.queue), tenants...)

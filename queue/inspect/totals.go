@@ -26,9 +26,10 @@ type Totals struct {
 // that does not exist all are 0.
 func ReadTotals(ctx context.Context, client redis.UniversalClient, queues ...string) ([]Totals, error) {
 	pipe := client.Pipeline()
-	at := pipe.Time(ctx)
+	at := make([]store.Clock, len(queues))
 	counts, waiting := make([]*redis.MapStringStringCmd, len(queues)), make([]*redis.StringCmd, len(queues))
 	for i, queue := range queues {
+		at[i] = store.AddTime(ctx, pipe, client, store.Key(queue, "totals"))
 		counts[i] = pipe.HGetAll(ctx, store.Key(queue, "totals"))
 		waiting[i] = pipe.HGet(ctx, store.TenantsKey(queue), store.WholeQueue)
 	}
@@ -38,7 +39,7 @@ func ReadTotals(ctx context.Context, client redis.UniversalClient, queues ...str
 	all := make([]Totals, len(queues))
 	for i, queue := range queues {
 		t := &all[i]
-		t.Queue, t.At = queue, at.Val()
+		t.Queue, t.At = queue, at[i].Val()
 		t.Enqueued, _ = strconv.ParseInt(counts[i].Val()["enqueued"], 10, 64)
 		t.Waiting = store.ReadCounts(waiting[i].Val()).Waiting
 		t.Answers, t.Calls = store.ReadAnswers(counts[i].Val())

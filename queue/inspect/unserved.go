@@ -62,7 +62,7 @@ func (in *Inspector) UnservedJobs(ctx context.Context) (map[string]int64, error)
 	if err != nil {
 		return fail(err)
 	}
-	now, err := in.redis.Time(ctx).Result()
+	now, err := store.Time(ctx, in.redis, asynqwire.Queues)
 	if err != nil {
 		return fail(err)
 	}
@@ -143,7 +143,7 @@ func (in *Inspector) kindsServed(ctx context.Context, queue string) (map[string]
 }
 
 func readServing(ctx context.Context, client redis.UniversalClient) (*serving, error) {
-	now, err := client.Time(ctx).Result()
+	now, err := store.Time(ctx, client, workers.ListKey)
 	if err != nil {
 		return nil, fmt.Errorf("list the workers: %w", err)
 	}

@@ -165,7 +165,7 @@ func Record(ctx context.Context, client redis.UniversalClient, e AuditEntry, by 
 	if err := by.Check(); err != nil {
 		return err
 	}
-	now, err := client.Time(ctx).Result()
+	now, err := store.Time(ctx, client, store.Key(e.Queue, "audit"))
 	if err == nil {
 		e.At, e.Actor, e.Reason = now, by.Actor, by.Reason
 		err = store.Transaction(ctx, client, func(p redis.Pipeliner) error {

@@ -52,7 +52,7 @@ func PauseJobs(ctx context.Context, client redis.UniversalClient, queue string, 
 	if !until.IsZero() {
 		micros = until.UnixMicro()
 	}
-	now, err := client.Time(ctx).Result()
+	now, err := store.Time(ctx, client, store.Key(queue, "pauses"))
 	switch {
 	case err != nil:
 		return inspect.Pause{}, fmt.Errorf("pause queue %q: %w", queue, err)
@@ -69,7 +69,7 @@ func PauseJobs(ctx context.Context, client redis.UniversalClient, queue string, 
 // there was none. Pauses of other scopes that hold the same jobs stay: resuming a tenant
 // does not resume the queue.
 func ResumeJobs(ctx context.Context, client redis.UniversalClient, queue string, scope inspect.Scope, by Operator) (bool, error) {
-	now, err := client.Time(ctx).Result()
+	now, err := store.Time(ctx, client, store.Key(queue, "pauses"))
 	if err != nil {
 		return false, fmt.Errorf("resume queue %q: %w", queue, err)
 	}

@@ -158,7 +158,7 @@ func runVerb(ctx context.Context, client redis.UniversalClient, queue string, ve
 	if err := store.CheckQueue(ctx, client, queue); err != nil {
 		return Tally{}, err
 	}
-	now, err := client.Time(ctx).Result()
+	now, err := store.Time(ctx, client, store.Key(queue, "waiting"))
 	if err != nil {
 		return Tally{}, fmt.Errorf("%s in queue %q: %w", verb, queue, err)
 	}

@@ -3,6 +3,14 @@ package main
 // queueMutants break the scripts of package queue.
 var queueMutants = []mutant{
 	{
+		"queue/internal/store/time.go", `node = master`, `_ = master`,
+		"wrong key", "the node of a queue tells its time", "queue/internal/store TestTime",
+	},
+	{
+		"queue/internal/store/time.go", `if _, ok := client.(*redis.ClusterClient); !ok {`, `if client != nil {`,
+		"wrong key", "the node of a queue tells its time", "queue/internal/store TestTime",
+	},
+	{
 		"queue/internal/store/script.go", `func KeysOf(queue, first string) []string { return []string{first, Key(queue, "never")} }`, `func KeysOf(queue, first string) []string { return []string{first} }`,
 		"missing condition", "no script runs while its slot moves", "queue TestSlotMoves",
 	},

@@ -36,7 +36,7 @@ func (c *Calendars) Text(ctx context.Context) (string, error) {
 	if err != nil && !errors.Is(err, errUnreadable) {
 		return "", err
 	}
-	redisNow, err := c.Redis.Time(ctx).Result() // this machine's clock may be wrong by days
+	redisNow, err := store.Time(ctx, c.Redis, store.Key(c.Queue, "limits")) // this machine's clock may be wrong by days
 	if err != nil {
 		return "", err
 	}

@@ -21,7 +21,7 @@ func ReadTenant(ctx context.Context, client redis.Cmdable, queue, tenant string)
 	pipe := client.Pipeline()
 	limits := pipe.HMGet(ctx, store.Key(queue, "limits"), "*", "t:"+tenant)
 	overrides := pipe.HMGet(ctx, store.Key(queue, "overrides"), tenant)
-	now := pipe.Time(ctx)
+	now := store.AddTime(ctx, pipe, client, store.Key(queue, "limits"))
 	if err := store.Execute(ctx, pipe); err != nil {
 		return e, nil, err
 	}

@@ -1,0 +1,98 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/test/pacer"
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
+)
+
+// TestMasterAway: while a node of a cluster does not answer, the queues of the others are served as
+// before.
+func TestMasterAway(t *testing.T) {
+	measured(t, func(t *testing.T, run *pacer.Run) {
+		const rate, jobs = 50, 1000
+		cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")
+		client, ctx := cluster.Client(), t.Context()
+		var names []string // a queue on each node
+		for _, node := range cluster.Nodes() {
+			for i := 0; ; i++ {
+				if name := fmt.Sprint("q", i); cluster.Owner(cluster.Slot(store.Key(name, "waiting"))) == node {
+					names = append(names, name)
+					break
+				}
+			}
+		}
+		set := limits.Set{Queues: map[string]limits.Queue{}}
+		for _, name := range names {
+			set.Queues[name] = limits.Queue{Limits: []limits.Limit{sharedBy(rate)}}
+		}
+		if err := operate.Publish(ctx, client, set); err != nil {
+			t.Fatal(err)
+		}
+		producer := NewClient(client)
+		for _, name := range names {
+			batch := make([]Job, jobs)
+			for i := range batch {
+				batch[i] = Job{Kind: "call", Queue: name, Tenant: "a", Payload: 1}
+			}
+			for _, result := range producer.EnqueueMany(ctx, batch) {
+				if result.Err != nil {
+					t.Fatal(result.Err)
+				}
+			}
+		}
+		worker, err := New(Config{Redis: clusterOptions(cluster), Queues: names, ShutdownTimeout: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		calls := map[string][]time.Time{}
+		called := func(queue string) []time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(calls[queue])
+		}
+		Handle(worker, "call", func(ctx context.Context, _ json.RawMessage) error {
+			job, _ := Current(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			calls[job.Queue] = append(calls[job.Queue], time.Now())
+			return nil
+		})
+		running, stop := context.WithCancel(context.Background())
+		var all sync.WaitGroup
+		defer all.Wait()
+		defer stop()
+		all.Go(func() {
+			if err := worker.Run(running); err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		})
+		until(t, "all queues are served", func() bool {
+			return !slices.ContainsFunc(names, func(name string) bool { return len(called(name)) < 10 })
+		})
+		away := cluster.Nodes()[0]
+		away.Pause()
+		time.Sleep(7 * time.Second) // the fault, for longer than a request waits for its answer
+		away.Resume()
+		until(t, "its queue is served again", func() bool { return time.Since(called(names[0])[len(called(names[0]))-1]) < time.Second })
+		away.Kill()
+		time.Sleep(3 * time.Second) // the fault
+		for _, name := range names[1:] {
+			n := len(called(name))
+			until(t, "another queue is served", func() bool { return len(called(name)) > n })
+			run.Used("a queue of another node", called(name), rate, 0.97)
+			run.Law("a queue of another node", called(name), rate, 1)
+		}
+	})
+}
