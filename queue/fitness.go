@@ -290,15 +290,48 @@ const checkEvery = 10 * time.Second
 // checkOn repeats the check while the worker runs. Its result is the worker's readiness.
 func (w *Worker) checkOn(ctx context.Context) {
 	every(ctx, checkEvery, func() {
-		err := w.check(ctx, false)
-		if ctx.Err() != nil {
-			return
+		if err := w.readiness(ctx); ctx.Err() == nil {
+			w.setReady(err)
 		}
-		if err != nil {
-			w.logger.Error("the check of redis failed", logkey.Error, err)
-		}
-		w.setReady(err)
 	})
+}
+
+// readiness returns why the worker cannot serve any of its queues. In a Cluster it serves those whose
+// nodes answer.
+func (w *Worker) readiness(ctx context.Context) error {
+	err := w.check(ctx, false)
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case passing(err) && w.servesSome(ctx):
+		w.logger.Warn("a node of the redis cluster does not answer; the queues of others are served", logkey.Error, err)
+		return nil
+	default:
+		w.logger.Error("the check of redis failed", logkey.Error, err)
+	}
+	return err
+}
+
+// servesSome reports whether the nodes of some of the worker's queues answer in a Cluster.
+func (w *Worker) servesSome(ctx context.Context) bool {
+	cluster, ok := w.redis.(*redis.ClusterClient)
+	if !ok {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
+	defer cancel()
+	answers := make(chan bool, len(w.queues))
+	for _, queue := range w.queues {
+		go func() {
+			_, err := store.Time(ctx, cluster, store.Key(queue, "waiting"))
+			answers <- err == nil
+		}()
+	}
+	for range w.queues {
+		if <-answers {
+			return true
+		}
+	}
+	return false
 }
 
 func parseInfo(info string) map[string]string {

@@ -16,6 +16,39 @@ import (
 	"github.com/headgate/headgate/queue/operate"
 )
 
+// TestReadyBesideAMasterAway: a worker is ready while the node of one of its queues answers.
+func TestReadyBesideAMasterAway(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
+	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")
+	worker, err := New(Config{Redis: clusterOptions(cluster), Queues: queueOfEachNode(cluster)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker.redis = cluster.Client()
+	for n, node := range append([]*redistest.Server{nil}, cluster.Nodes()...) {
+		if node != nil {
+			node.Kill()
+		}
+		if err := worker.readiness(t.Context()); (err == nil) != (n < len(cluster.Nodes())) {
+			t.Errorf("without %d of 3 nodes: %v", n, err)
+		}
+	}
+}
+
+// queueOfEachNode returns the name of a queue on each node.
+func queueOfEachNode(cluster *redistest.Cluster) (names []string) {
+	for _, node := range cluster.Nodes() {
+		for i := 0; ; i++ {
+			if name := fmt.Sprint("q", i); cluster.Owner(cluster.Slot(store.Key(name, "waiting"))) == node {
+				names = append(names, name)
+				break
+			}
+		}
+	}
+	return names
+}
+
 // TestMasterAway: while a node of a cluster does not answer, the queues of the others are served as
 // before.
 func TestMasterAway(t *testing.T) {
@@ -23,15 +56,7 @@ func TestMasterAway(t *testing.T) {
 		const rate, jobs = 50, 1000
 		cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")
 		client, ctx := cluster.Client(), t.Context()
-		var names []string // a queue on each node
-		for _, node := range cluster.Nodes() {
-			for i := 0; ; i++ {
-				if name := fmt.Sprint("q", i); cluster.Owner(cluster.Slot(store.Key(name, "waiting"))) == node {
-					names = append(names, name)
-					break
-				}
-			}
-		}
+		names := queueOfEachNode(cluster)
 		set := limits.Set{Queues: map[string]limits.Queue{}}
 		for _, name := range names {
 			set.Queues[name] = limits.Queue{Limits: []limits.Limit{sharedBy(rate)}}

@@ -3,6 +3,10 @@ package main
 // queueMutants break the scripts of package queue.
 var queueMutants = []mutant{
 	{
+		"queue/fitness.go", `case passing(err) && w.servesSome(ctx):`, `case passing(err) && !w.servesSome(ctx):`,
+		"swapped branch", "a worker is ready while it serves some of its queues", "queue TestReadyBesideAMasterAway",
+	},
+	{
 		"queue/internal/store/time.go", `node = master`, `_ = master`,
 		"wrong key", "the node of a queue tells its time", "queue/internal/store TestTime",
 	},
