@@ -63,10 +63,6 @@ var queueMutants = []mutant{
 		"queue/internal/store/plan.lua", `if found ~= 'none' and found ~= is then error('WRONGTYPE ' .. key .. ' is a ' .. found .. ', not a ' .. is, 0) end`, `if found ~= 'none' and found == is then types[key] = is end`,
 		"no fence", "no write meets a key of another type half-way", "queue TestScriptsOnDamagedState",
 	},
-	{
-		"queue/internal/store/plan.lua", `elseif sum.drop and reply <= 0 then`, `elseif sum.drop and reply < 0 then`,
-		"off by one", "a tenant without jobs is forgotten", "queue TestManyGhosts",
-	},
 
 	// enqueue_fresh.lua, and the lines of calls.
 	{

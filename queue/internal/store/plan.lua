@@ -9,7 +9,7 @@
 --   plan(command, key, ...)    adds a write to the last step. It raises if the key holds
 --                              another type, so that the last step cannot.
 --   undo(fn)                   sets what to do if the latest plan is dropped
---   count(key, field, n, drop) adds to a field of a hash in the last step
+--   count(key, field, n)       adds to a field of a hash in the last step
 --   plans of {'record', key, field, n, ...}  add to the numbers of a record; see save_records
 --   gather(command, key, id)   adds a word to a write: the words of one command and key are
 --                              written together, after all other writes but push; XADD as
@@ -81,10 +81,8 @@ end
 local function undo(fn) plans[#plans].undo = fn end
 
 -- A counter must not fail a script: if the field is not a number, or the key not a hash,
--- that is reported. With drop, a field that falls to 0 or below is deleted.
-local function count(key, field, n, drop)
-  plans[#plans + 1] = {'count', key, field, n, drop}
-end
+-- that is reported.
+local function count(key, field, n) plans[#plans + 1] = {'count', key, field, n} end
 
 -- tally adds to a counter that is a key of its own, in the last step. ends is when the
 -- counter expires, in Unix seconds; nil for never.
@@ -241,9 +239,7 @@ local function perform()
       sums = sums or {}
       local fields = sums[write[2]] or {}
       sums[write[2]] = fields
-      local sum = fields[write[3]] or {n = 0}
-      fields[write[3]] = sum
-      sum.n, sum.drop = sum.n + write[4], write[5]
+      fields[write[3]] = (fields[write[3]] or 0) + write[4]
     elseif write[1] == 'tally' then
       tallies = tallies or {}
       local known = tallies[write[2]] or {n = 0, ends = write[4]}
@@ -279,15 +275,9 @@ local function perform()
     end
   end
   for key, fields in pairs(sums or {}) do
-    for field, sum in pairs(fields) do
-      if sum.n ~= 0 then
-        local reply = redis.pcall('HINCRBY', key, field, string.format('%.0f', sum.n))
-        if type(reply) == 'table' then
-          report(key, fault_text(reply))
-        elseif sum.drop and reply <= 0 then
-          redis.call('HDEL', key, field)
-        end
-      end
+    for field, n in pairs(fields) do
+      local reply = redis.pcall('HINCRBY', key, field, string.format('%.0f', n))
+      if type(reply) == 'table' then report(key, fault_text(reply)) end
     end
   end
   if rest then save_records(rest) end
