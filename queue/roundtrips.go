@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/redisscript"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 )
@@ -17,12 +18,16 @@ import (
 // scriptNames has the names of all scripts, by their hash.
 var scriptNames = func() map[string]string {
 	names := map[string]string{}
-	for name, script := range store.Scripts {
+	add := func(name string, script *redisscript.Script) {
 		names[script.Hash()] = name
 		if full := script.Full(); full != nil {
 			names[full.Hash()] = name
 		}
 	}
+	for name, script := range store.Scripts {
+		add(name, script)
+	}
+	add("anyway", redisscript.Anyway)
 	return names
 }()
 

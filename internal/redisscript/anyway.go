@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// anyway runs one command on one key.
-var anyway = New("return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))").AllowOOM()
+// Anyway runs one command on one key: see [ExecAnyway].
+var Anyway = New("return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))").AllowOOM()
 
 // ExecAnyway sends a pipeline and returns the first error that is not [redis.Nil]. Commands that
 // Redis rejects because it has reached its maxmemory are sent again, and run nevertheless. Use it
@@ -21,7 +21,7 @@ func ExecAnyway(ctx context.Context, client redis.UniversalClient, pipe redis.Pi
 		err := command.Err()
 		if redis.HasErrorPrefix(err, "OOM") {
 			args := command.Args()
-			_, err = anyway.Run(ctx, client, []string{args[1].(string)}, slices.Delete(slices.Clone(args), 1, 2)...)
+			_, err = Anyway.Run(ctx, client, []string{args[1].(string)}, slices.Delete(slices.Clone(args), 1, 2)...)
 		}
 		if first == nil && err != nil && !errors.Is(err, redis.Nil) {
 			first = err
