@@ -168,7 +168,7 @@ var gateMutants = []mutant{
 		"no fence", "a suspect is guilty only of deaths beside nothing else", "queue TestSuspectIsNotAlone|TestGuilt",
 	},
 	{
-		"queue/recoverer.go", `if now-r.lastLook > blind {`, `if now-r.looked > 1000*blind {`,
+		"queue/recoverer.go", `if now-r.lastLook > blind {`, `if now-r.lastLook > 1000*blind {`,
 		"clock", "a watcher that was stopped takes no job of a worker that lives", "queue TestRecovererCompares",
 	},
 	{
