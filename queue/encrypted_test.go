@@ -175,6 +175,10 @@ func TestKeyIsReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	periodic := Periodic{ID: "p", Spec: "@hourly", Zone: "UTC", Job: Job{Kind: "call", Queue: "q", Tenant: "a", Payload: 1}}
+	if err := r.client.SetPeriodic(t.Context(), periodic); err != nil {
+		t.Fatal(err)
+	}
 	both := payloadKeys(t, next, old)
 	r.client = NewClient(r.server.Client()).Encrypt(both)
 	if again, err := r.client.Enqueue(t.Context(), job); err != nil || !again.Existing || again.ID != first.ID {
@@ -183,6 +187,13 @@ func TestKeyIsReplaced(t *testing.T) {
 	second := r.add(t, func(j *Job) { j.Payload = "y" })
 	if msg := r.field(t, second, "msg"); !strings.Contains(msg, "2026") || strings.Contains(msg, "2025") {
 		t.Errorf("%q", msg)
+	}
+	if err := r.client.SetPeriodic(t.Context(), periodic); err != nil {
+		t.Fatal(err)
+	}
+	alone := NewClient(r.server.Client()).Encrypt(payloadKeys(t, next))
+	if list, err := alone.ListPeriodic(t.Context()); err != nil || list[0].Err != nil {
+		t.Errorf("the periodic job was set with the new key, which alone cannot read it: %+v, %v", list, err)
 	}
 	r.makeWorker(t, func(c *Config) { c.PayloadKeys = both })
 	r.run(t)

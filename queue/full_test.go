@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
@@ -156,6 +157,7 @@ func TestVerbsOnFullRedis(t *testing.T) {
 	if was, err := operate.ResumeJobs(ctx, client, r.queue, inspect.Scope{Tenant: "a"}, by); err != nil || !was {
 		t.Errorf("resume: %v, %v", was, err)
 	}
+	verb(operate.RunNow, 2)
 	verb(operate.Cancel, 2)
 	verb(operate.RetryArchived, 2)
 	if state := client.HGet(ctx, asynqwire.Key(r.queue, "t:"+waits), "state").Val(); state != "aggregating" {
@@ -165,6 +167,38 @@ func TestVerbsOnFullRedis(t *testing.T) {
 	verb(operate.DeleteArchived, 2)
 	if n := client.Exists(ctx, asynqwire.Key(r.queue, "t:"+waits)).Val(); n != 0 {
 		t.Error("a deleted job is there")
+	}
+}
+
+// TestSweepOnFullRedis: the sweep puts lanes back that stand nowhere, so that a full Redis drains.
+func TestSweepOnFullRedis(t *testing.T) {
+	t.Parallel()
+	r := limitedRig(t, "0")
+	client, ctx, waiting := r.server.Client(), t.Context(), store.Key("q", "waiting")
+	r.add(t, nil)
+	if n := client.ZRem(ctx, waiting, "a;kind=call").Val(); n != 1 {
+		t.Fatal("the lane did not wait")
+	}
+	r.server.FillMemory()
+	if err := r.chores().Sweep(ctx); err != nil {
+		t.Error(err)
+	}
+	if n := client.ZCard(ctx, waiting).Val(); n != 1 {
+		t.Errorf("%d lanes wait after the sweep", n)
+	}
+}
+
+// TestLateEndOnFullRedis: a job that was taken from a worker ends when that one comes back.
+func TestLateEndOnFullRedis(t *testing.T) {
+	t.Parallel()
+	r := limitedRig(t, "0")
+	id := r.add(t, nil)
+	r.hold(t, id, "w:1")
+	r.recover(t, id, "10", true)
+	r.server.FillMemory()
+	done, err := store.LateScript.Run(t.Context(), r.server.Client(), store.ScriptKeys("q"), "q", id, "w:1", "a", "call", "1", "[1]", "ok", "1", "1000")
+	if err != nil || done != int64(1) || r.field(t, id, "result") != "[1]" {
+		t.Errorf("%v, %v; its result is %q", done, err, r.field(t, id, "result"))
 	}
 }
 

@@ -273,7 +273,7 @@ func (c *Client) checkPeriodic(ctx context.Context, p Periodic) (storedPeriodic,
 }
 
 // encryptPeriodic encrypts the job of a periodic job, unless the client has no keys. The same job keeps
-// its text, so that setting it again changes nothing.
+// its text, so that setting it again changes nothing, unless the key has changed.
 func (c *Client) encryptPeriodic(ctx context.Context, id string, p storedPeriodic) (storedPeriodic, error) {
 	if c.keys == nil {
 		return p, nil
@@ -286,16 +286,16 @@ func (c *Client) encryptPeriodic(ctx context.Context, id string, p storedPeriodi
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return p, fmt.Errorf("set periodic job %s: %w", check.Quote(id), err)
 	}
+	in := encryption.PlaceOf("", id, encryption.Periodic)
 	before, _, err := decodePeriodic(was)
-	if err == nil {
-		p.Encrypted = before.Encrypted
-		plain, err := c.keys.Decrypt(p.Encrypted, encryption.PlaceOf("", id, encryption.Periodic))
-		if err != nil || !bytes.Equal(plain, text) {
-			p.Encrypted = nil
+	if err == nil && c.keys.Current(before.Encrypted) {
+		plain, err := c.keys.Decrypt(before.Encrypted, in)
+		if err == nil && bytes.Equal(plain, text) {
+			p.Encrypted = before.Encrypted
 		}
 	}
 	if p.Encrypted == nil {
-		p.Encrypted = c.keys.Encrypt(text, encryption.PlaceOf("", id, encryption.Periodic))
+		p.Encrypted = c.keys.Encrypt(text, in)
 	}
 	p.Job = &nextJob{jobFields: jobFields{Kind: p.Job.Kind, Queue: p.Job.Queue, Tenant: p.Job.Tenant}}
 	return p, nil

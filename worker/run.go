@@ -184,7 +184,7 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 	return nil
 }
 
-// untilRoom repeats what a full Redis rejects, until it does not or ctx is done.
+// untilRoom repeats what a full Redis rejected, until it succeeds or ctx is done.
 func untilRoom(ctx context.Context, do func(context.Context) error) error {
 	for {
 		select {
@@ -192,9 +192,9 @@ func untilRoom(ctx context.Context, do func(context.Context) error) error {
 			return nil
 		case <-time.After(driftEvery):
 		}
-		if err := do(ctx); !redis.IsOOMError(err) {
+		if do(ctx) == nil {
 			<-ctx.Done() // a part that returns earlier stops the program
-			return err
+			return nil
 		}
 	}
 }

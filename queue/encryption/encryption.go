@@ -1,5 +1,5 @@
-// Package encryption encrypts the payloads and results of jobs, so that who reads Redis, its files
-// or its backups cannot read them.
+// Package encryption encrypts the payloads and results of jobs, so that they cannot be read
+// from Redis, its files or its backups.
 //
 // All programs on a Redis share [Keys]: the first one encrypts, and all of them decrypt. To change
 // the key, add the new one behind the old one in all programs, then move it to the front, and
@@ -134,6 +134,9 @@ func (k *Keys) Decrypt(text []byte, in Place) ([]byte, error) {
 	return plain, nil
 }
 
+// Current reports whether a text is encrypted with the key with which [Keys.Encrypt] would do it.
+func (k *Keys) Current(text []byte) bool { return bytes.HasPrefix(text, []byte(mark+k.first+"\x00")) }
+
 // Encrypted reports whether a text begins like one that [Keys.Encrypt] returned. Other texts must
 // not begin like that.
 func Encrypted(text []byte) bool { return bytes.HasPrefix(text, []byte(mark)) }
@@ -149,7 +152,7 @@ func (e *MissingKeyError) Error() string {
 }
 
 // Digest returns a digest of a text by which equal texts can be recognized. With keys, it is made
-// with the one whose id sorts first, and only who has that can tell whether it belongs to a text.
+// with the one whose id sorts first, and only programs that have it can tell whether it belongs to a text.
 func (k *Keys) Digest(text []byte) []byte {
 	if k == nil {
 		sum := sha256.Sum256(text)
