@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -161,52 +162,76 @@ func (r *recoverer) watch(ctx context.Context) (time.Duration, error) {
 	return time.Duration(left) * time.Millisecond, nil
 }
 
-// recover takes jobs whose leases were not renewed from their workers. It passes to
-// recover.lua which of the workers have ended, judged by their heartbeats. A worker that
-// still has a heartbeat has only lost the job.
+// recover takes jobs whose leases were not renewed from their workers. A worker that still has
+// a heartbeat has not ended, it has only lost the job.
 func (r *recoverer) recover(ctx context.Context, ids []string, leases map[string]string) (taken any, err error) {
+	owners, err := r.owners(ctx, ids)
+	if err != nil {
+		return 0, err
+	}
+	return r.takeFrom(ctx, owners, leases, workers.Ended(ctx, r.redis, slices.Collect(maps.Values(owners))))
+}
+
+// owners returns the owner marks of jobs, by id; "" of a job that has none.
+func (r *recoverer) owners(ctx context.Context, ids []string) (map[string]string, error) {
 	pipe := r.redis.Pipeline()
 	texts := make([]*redis.StringCmd, len(ids))
 	for i, id := range ids {
 		texts[i] = pipe.HGet(ctx, asynqwire.Key(r.queue, "t:"+id), "hg_owner")
 	}
 	_, _ = pipe.Exec(ctx) // every command has its own error
-	owners := make([]string, len(ids))
+	owners := make(map[string]string, len(ids))
 	for i, text := range texts {
 		// The script reports keys that are not tasks.
 		if _, answered := errors.AsType[redis.Error](text.Err()); text.Err() != nil && !answered {
-			return 0, text.Err()
+			return nil, text.Err()
 		}
-		owners[i] = text.Val()
+		owners[ids[i]] = text.Val()
 	}
-	ended := workers.Ended(ctx, r.redis, owners)
+	return owners, nil
+}
+
+// takeFrom takes jobs from their owners. ended has the ids of the workers that have ended.
+func (r *recoverer) takeFrom(ctx context.Context, owners, leases map[string]string, ended map[string]bool) (taken any, err error) {
 	args := []any{r.queue}
-	for i, id := range ids {
+	for id, owner := range owners {
 		gone := 0
-		if ended[workers.Of(owners[i])] {
+		if ended[workers.Of(owner)] {
 			gone = 1
 		}
-		args = append(args, id, leases[id], owners[i], gone)
+		args = append(args, id, leases[id], owner, gone)
 	}
 	return store.RecoverScript.Run(ctx, r.redis, store.ScriptKeys(r.queue), args...)
 }
 
 // abandon gives back the jobs whose calls this worker no longer waits for because it stops.
-// The outcome of these calls is unknown, and they do not count as crashes.
+// The outcome of these calls is unknown, and they do not count as crashes. Another worker may
+// have taken some of these jobs and run them already. They are left alone.
 func (r *recoverer) abandon() error {
-	ids := r.live.ids()
-	if len(ids) == 0 {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
 	defer cancel()
-	now, err := asynqwire.Leases(ctx, r.redis, r.queue)
-	if err != nil {
-		return err
-	}
-	for ids := range slices.Chunk(ids, 50) {
-		if _, err := r.recover(ctx, ids, now); err != nil {
-			return err
+	for ids := range slices.Chunk(r.live.ids(), 50) {
+		// A heartbeat that renews the leases after they were read makes another try necessary. The
+		// next one is 5 s away.
+		for try := 1; ; try++ {
+			owners, err := r.owners(ctx, ids)
+			if err != nil {
+				return err
+			}
+			maps.DeleteFunc(owners, func(_, owner string) bool { return workers.Of(owner) != r.worker })
+			if len(owners) == 0 {
+				break
+			}
+			if try > 2 {
+				return fmt.Errorf("%d jobs could not be taken back", len(owners))
+			}
+			leases, err := asynqwire.Leases(ctx, r.redis, r.queue)
+			if err != nil {
+				return err
+			}
+			if _, err := r.takeFrom(ctx, owners, leases, nil); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

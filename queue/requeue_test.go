@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/throttle"
@@ -86,6 +89,59 @@ func TestCallThatOutlivesItsWorker(t *testing.T) {
 				t.Errorf("crashes at the calls: %q; a worker that stops does not crash", crashes)
 			}
 		})
+	}
+}
+
+// renewing renews a lease after the worker has read it, like a heartbeat, a number of times.
+type renewing struct {
+	times int
+	renew func()
+}
+
+func (h *renewing) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *renewing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *renewing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" && h.times > 0 {
+			h.times--
+			h.renew()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// TestAbandon: a worker that stops gives back the jobs whose calls go on, also if it renews
+// their leases at that moment, and leaves those that another worker has taken over.
+func TestAbandon(t *testing.T) {
+	t.Parallel()
+	for renewals, gives := range map[int]bool{0: true, 1: true, 9: false} {
+		r := startRig(t, -1, limitsOf(), nil)
+		mine, theirs := r.add(t, nil), r.add(t, nil)
+		r.hold(t, mine, "w:1")
+		r.hold(t, theirs, "v:1")
+		client := redis.NewClient(&redis.Options{Addr: r.server.Addr()})
+		t.Cleanup(func() { client.Close() })
+		client.AddHook(&renewing{times: renewals, renew: func() {
+			r.server.Client().ZIncrBy(t.Context(), asynqwire.Key(r.queue, "lease"), 5, mine)
+		}})
+		stopping := &recoverer{queue: r.queue, worker: "w", redis: client, live: newLiveRuns()}
+		for _, id := range []string{mine, theirs} {
+			stopping.live.enter(asynqwire.Run{ID: id}, 0, nil, nil)
+		}
+		err := stopping.abandon()
+		if state := r.field(t, mine, "state"); (err == nil) != gives || (state == "aggregating") != gives {
+			t.Errorf("%d leases were renewed meanwhile: the job is %s, %v; want it back in its lane: %v", renewals, state, err, gives)
+		}
+		if crashes := r.field(t, mine, "hg_crashes"); crashes != "" {
+			t.Errorf("it counts %s crashes", crashes)
+		}
+		if state, owner := r.field(t, theirs, "state"), r.field(t, theirs, "hg_owner"); state != "active" || owner != "v:1" {
+			t.Errorf("the job of another worker is %s, of %q", state, owner)
+		}
 	}
 }
 
