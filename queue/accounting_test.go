@@ -57,12 +57,13 @@ func TestAccounting(t *testing.T) {
 // more than that time is lost, even if the limit is then lowered.
 func TestLittleStepBackBeforeASlowerRate(t *testing.T) {
 	t.Parallel()
+	const fast, slow = 300, 1 // a round takes less time than the slots that it gives
 	for _, back := range []time.Duration{0, 900 * time.Millisecond} {
-		r := startRig(t, -1, limitsOf(sharedBy(3000)), nil)
+		r := startRig(t, -1, limitsOf(sharedBy(fast)), nil)
 		clock := &redistest.Clock{}
 		client := redis.NewClient(&redis.Options{Addr: r.server.Addr(), Dialer: clock.Dial})
 		t.Cleanup(func() { client.Close() })
-		r.enqueue(t, "a", 2000)
+		r.enqueue(t, "a", 500)
 		d := r.dispatcher()
 		d.redis, d.limits, d.poll = client, &effective.Calendars{Queue: r.queue, Redis: client}, time.Hour
 		round := func() time.Duration {
@@ -75,7 +76,7 @@ func TestLittleStepBackBeforeASlowerRate(t *testing.T) {
 		for round() < 10*time.Millisecond { // until slots are given that far ahead
 		}
 		clock.Step(-back)
-		if err := operate.Publish(t.Context(), client, limits.Set{Queues: map[string]limits.Queue{r.queue: {Limits: []limits.Limit{sharedBy(9)}}}}); err != nil {
+		if err := operate.Publish(t.Context(), client, limits.Set{Queues: map[string]limits.Queue{r.queue: {Limits: []limits.Limit{sharedBy(slow)}}}}); err != nil {
 			t.Fatal(err)
 		}
 		d.limits = &effective.Calendars{Queue: r.queue, Redis: client}
@@ -83,7 +84,7 @@ func TestLittleStepBackBeforeASlowerRate(t *testing.T) {
 		clock.Step(time.Second) // jobs that wait by the old time are due
 		// Permits given ahead keep their number under the slower rate, which is
 		// never more than go in 450 ms.
-		if wait, most := round(), 450*time.Millisecond*3000/9; wait > most {
+		if wait, most := round(), 450*time.Millisecond*fast/slow; wait > most {
 			t.Errorf("set back by %v, the next goes in %v; want at most %v", back, wait, most)
 		}
 	}

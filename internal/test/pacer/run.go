@@ -211,6 +211,15 @@ func (r *Run) Most(what string, from, to time.Time, got, most time.Duration) {
 	}
 }
 
+// Number judges a number that was measured between two times.
+func (r *Run) Number(what string, from, to time.Time, got, most float64) {
+	r.span(from, to)
+	r.took = append(r.took, fmt.Sprintf("%s: %.4g of %.4g", what, got, most))
+	if got > most {
+		r.Wrong(from, to, "%s: %.4g; want at most %.4g", what, got, most)
+	}
+}
+
 func (r *Run) span(from, to time.Time) {
 	if r.from.IsZero() || from.Before(r.from) {
 		r.from = from
