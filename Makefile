@@ -40,13 +40,17 @@ check: deps lint ## Run lint and the quick tests
 	$(GO) list $(PKGS) | grep -vE '$(SLOW)' | xargs -r $(GO) test -vet=off -short -timeout 5m $(TESTFLAGS)
 
 .PHONY: test
-test: deps lint ## Run what CI runs: deps, lint and all tests
-	@$(MAKE) --no-print-directory -j 2 test-packages test-modules
+test: deps ## Run what CI runs: deps, lint and all tests
+	@$(MAKE) --no-print-directory -j 3 test-packages test-modules test-lint
 	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | xargs -r $(TEST) -timeout 20m -p 1 $(TESTFLAGS)
 	@$(MAKE) --no-print-directory bench
 
-# test-packages waits for the browser half of the time, so the modules run beside it.
-.PHONY: test-packages test-modules
+# test-packages waits for the browser half of the time, so the others run beside it. Lint takes
+# the cores that tests leave.
+.PHONY: test-packages test-modules test-lint
+test-lint:
+	@nice $(MAKE) --no-print-directory lint
+
 test-packages:
 	$(GO) list $(PKGS) | grep -vE '$(MEASURING)' | xargs -r $(TEST) -timeout 10m -p $(P) $(TESTFLAGS)
 

@@ -18,6 +18,7 @@ import (
 // TestAsynqContract is what a new version of asynq has to pass: asynq's Inspector and
 // Client see what Headgate did, and Headgate sees what they did.
 func TestAsynqContract(t *testing.T) {
+	t.Parallel()
 	t.Run("asynq sees a waiting job", func(t *testing.T) {
 		r := startRig(t, 1, limitsOf(perTenant(100)), nil)
 		inspector := asynq.NewInspectorFromRedisClient(r.server.Client())

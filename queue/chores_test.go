@@ -49,6 +49,7 @@ func TestWatchThatDoesNotEnd(t *testing.T) {
 
 // TestChoresOfAFullRedis: chores free memory in a full Redis.
 func TestChoresOfAFullRedis(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Client()
 	r := &rig{receiver: newReceiver(-1), queue: redistest.Queue(t), client: NewClient(client), server: server}

@@ -59,7 +59,7 @@ func TestLimitPerReceiver(t *testing.T) {
 					t.Errorf("%s went beside another job for its receiver: %+v", id, e)
 				}
 				if e.HeldBy == nil || e.HeldBy.Limit != "receiver" || !strings.Contains(e.HeldBy.Scope, test.attribute) {
-					t.Errorf("%s is held by %+v", id, e.HeldBy)
+					t.Errorf("%s is held by %+v: %+v", id, e.HeldBy, e)
 				}
 			}
 			_, err := r.client.Enqueue(t.Context(), Job{

@@ -386,6 +386,7 @@ func TestExplainLog(t *testing.T) {
 // TestVerbsOfLargeJobs: a request ends when it has read large messages, also between two
 // lanes and among pending jobs.
 func TestVerbsOfLargeJobs(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
 	for _, state := range []lifecycle.State{lifecycle.StateWaiting, lifecycle.StatePending} {
 		for _, tenant := range []string{"a", "a", "a", "b", "b", "b"} {

@@ -76,6 +76,7 @@ func encryptedRig(t *testing.T, keys *encryption.Keys) *rig {
 // Redis, while handlers, clients and the Inspector see it.
 func TestNothingIsInTheClear(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	keys := payloadKeys(t, keyLine("k1"))
 	r := encryptedRig(t, keys)
 	r.makeWorker(t, func(c *Config) { c.PayloadKeys = keys })

@@ -212,6 +212,7 @@ func TestDamagedTenants(t *testing.T) {
 // TestPendingTasks: tasks that asynq's clients and tools made pending go to their lane or to
 // a worker. Damaged ones stay, behind the others.
 func TestPendingTasks(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	r := &rig{server: server, queue: "q", client: NewClient(server.Client())}
 	client, ctx := server.Client(), t.Context()

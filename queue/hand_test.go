@@ -175,6 +175,7 @@ func TestRoomOfARound(t *testing.T) {
 // TestLargeJobsOfARound: a round hands over about 2 MiB of messages at most, and the next
 // round comes at once.
 func TestLargeJobsOfARound(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
 	const jobs = 8
 	for range jobs {

@@ -47,17 +47,24 @@ type heart struct {
 	asked   chan json.RawMessage // receives the details that were asked for; nil: not asked
 }
 
-// Run sends heartbeats until ctx is done, and then removes the worker from Redis.
-func (h *heart) Run(ctx context.Context) {
+// begin sends the first heartbeat. The worker takes no jobs before that: others would not know who
+// serves them.
+func (h *heart) begin(ctx context.Context) {
 	h.info.Started = h.clock.now().UTC()
+	h.beat(ctx)
+}
+
+// Run sends further heartbeats until ctx is done, and then removes the worker from Redis.
+func (h *heart) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait := workers.BeatEvery
-		if h.beat(ctx); h.failing {
+		if h.failing {
 			wait = beatAgain
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
+			h.beat(ctx)
 		}
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.Timeout)

@@ -365,6 +365,7 @@ func TestNoLogWhileItWaits(t *testing.T) {
 // shared one, that admitted the call last.
 func TestReleasedNamesTheLimit(t *testing.T) {
 	redistest.Slow(t)
+	t.Parallel()
 	for _, test := range []struct {
 		name           string
 		own, shared    int64
@@ -378,11 +379,13 @@ func TestReleasedNamesTheLimit(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			onBothRedises(t, func(t *testing.T, client *redis.Client) {
 				r := startRecord(t, client, limits.Queue{Limits: []limits.Limit{sharedBy(test.shared), perTenant(test.own)}}, func(context.Context, Running) error { return nil })
-				last := ""
-				for i := range test.burst * test.tenants {
-					last = r.add(t, Job{Key: fmt.Sprint(i), Tenant: fmt.Sprint("t", i%test.tenants)})
+				jobs := make([]Job, test.burst*test.tenants) // together, so that no limit recovers between them
+				for i := range jobs {
+					jobs[i] = Job{Kind: "call", Queue: r.queue, Tenant: fmt.Sprint("t", i%test.tenants), Key: fmt.Sprint(i), Payload: json.RawMessage(`{}`)}
 				}
-				r.seen.wait(t, string(lifecycle.Done), test.burst*test.tenants)
+				results := NewClient(client).EnqueueMany(t.Context(), jobs)
+				last := results[len(jobs)-1].ID
+				r.seen.wait(t, string(lifecycle.Done), len(jobs))
 				var set []string
 				for _, e := range r.log(t, last) {
 					if e.What == lifecycle.EventReleased {

@@ -35,6 +35,7 @@ func hourly(n int64) limits.Limit {
 // TestCallThatOutlivesItsWorker: a call that is still in flight when its job goes to another
 // run has used its slot, and its outcome is unknown.
 func TestCallThatOutlivesItsWorker(t *testing.T) {
+	t.Parallel()
 	const stopped = "the time to stop was up"
 	spent := func(r *rig, job string) {
 		if slot := r.field(t, job, "hg_slot"); !strings.HasPrefix(slot, "0 0 ") {

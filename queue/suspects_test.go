@@ -149,6 +149,7 @@ func TestPoisonProcess(t *testing.T) {
 // TestSuspectsWait: a suspect that waits for its turn delays no other jobs, in its own queue
 // or in others, and spends no slot.
 func TestSuspectsWait(t *testing.T) {
+	t.Parallel()
 	const suspects = 3
 	other := redistest.Queue(t) + "-other"
 	r := startRig(t, -1, limitsOf(hourly(suspects+1)), func(c *Config) { c.Queues = append(c.Queues, other) })

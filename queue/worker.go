@@ -188,6 +188,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	var beating sync.WaitGroup
 	heart := w.newHeart(id, clocks[w.queues[0]], capacity, sending, dispatchers, renewals)
+	heart.begin(alive)
 	beating.Go(func() { heart.Run(alive) })
 	beating.Go(func() { w.heedCancellations(alive) })
 	defer beating.Wait()
