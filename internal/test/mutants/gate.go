@@ -96,8 +96,21 @@ var gateMutants = []mutant{
 		"missing condition", "what is wrong with the account of a kind holds that kind, and not the queue", "queue TestScopeOfAFailure",
 	},
 	{
-		"queue/recoverer.go", `if len(ids) == 0 {`, `if len(ids) >= 0 {`,
+		"queue/recoverer.go", `for ids := range slices.Chunk(r.live.ids(), 50) {`, `for ids := range slices.Chunk(r.live.ids()[:0], 50) {`,
 		"missing call", "a call that outlives a worker which stops is no crash", "queue TestCallThatOutlivesItsWorker",
+	},
+	{
+		"queue/recoverer.go", `if len(owners) == 0 {`, `if len(owners) == 0 || try > 1 {`,
+		"missing repeat", "a worker that stops gives back a job whose lease it renews at that moment", "queue TestAbandon",
+	},
+	{
+		"queue/recoverer.go", `maps.DeleteFunc(owners, func(_, owner string) bool { return workers.Of(owner) != r.worker })`,
+		`maps.DeleteFunc(owners, func(_, owner string) bool { return owner == "" })`,
+		"no fence", "a worker that stops takes no job from a worker that lives", "queue TestAbandon",
+	},
+	{
+		"queue/worker.go", `heart.begin(alive)`, `heart.info.Started = clocks[w.queues[0]].now()`,
+		"wrong order", "a worker is listed when it makes its first call", "queue TestWorkerWithoutQueues",
 	},
 	{
 		"queue/dispatcher.go", `ahead := max(room-d.capacity.all/4, 0)`, `ahead := room`,
