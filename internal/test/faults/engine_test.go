@@ -110,6 +110,7 @@ func (sc scenario) run(t *testing.T) (row, busy string) {
 	if sc.before != nil {
 		sc.before(x)
 	}
+	x.send(tenant, sc.jobs, "")
 	paced := x.Stage
 	if sc.struck {
 		paced = &stage.Stage{T: t, Bin: x.Bin}
@@ -123,7 +124,6 @@ func (sc scenario) run(t *testing.T) (row, busy string) {
 			x.Worker(sc.env...)
 		}
 	}
-	x.send(tenant, sc.jobs, "")
 	live := x.produce()
 	x.Wait(tenant, int(2*sc.rate+sc.rate*sc.latency.Seconds()), 60*time.Second)
 
@@ -211,6 +211,10 @@ func (x *show) judge(a account) {
 	}
 }
 
+// calm is how late the calls of the pacer may be where the use of a limit is judged: a machine that
+// keeps processes waiting for longer uses less.
+const calm = 25 * time.Millisecond
+
 // measure returns the row of the scenario. late is how late the calls of the pacer were: so much
 // closer together can calls arrive that were sent in time.
 func (x *show) measure(calls []sandbox.Call, a account, late time.Duration) string {
@@ -238,7 +242,9 @@ func (x *show) measure(calls []sandbox.Call, a account, late time.Duration) stri
 		until = least // a fault of a moment
 	}
 	during := x.used(at, x.began, until)
-	if during < x.promise.used {
+	if during < x.promise.used && late > calm {
+		x.T.Logf("%.2f of the limit was used, which proves nothing: the pacer's calls were up to %v late", during, late)
+	} else if during < x.promise.used {
 		wrong("%.2f of the limit was used during the fault, promised is %.2f", during, x.promise.used)
 	}
 	again := time.Duration(math.MaxInt64)

@@ -13,7 +13,7 @@ import (
 var ofNetwork = []scenario{
 	{
 		name: "lost-replies", fault: "of each kind of command in turn, the reply to the first and to every 50th is lost",
-		jobs: 6000, before: func(x *show) { x.relayed(scriptNames(x.T)) },
+		jobs: 13000, before: func(x *show) { x.relayed(scriptNames(x.T)) },
 		strike: (*show).loseReplies,
 	},
 	{

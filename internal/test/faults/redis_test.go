@@ -36,7 +36,10 @@ var ofRedis = []scenario{
 			x.Redis.Kill()
 			x.Redis.Restart()
 			x.heal()
-			// Producers send again what they are not sure of, with the same keys.
+			// The workers publish their limits file again. Producers send again what they are not sure of, with the same keys.
+			x.Until(15*time.Second, "the limits are published again", func() bool {
+				return x.Redis.Client().Exists(x.T.Context(), "headgate:{webhook}:limits").Val() == 1
+			})
 			x.Send(x.Jobs(tenant, x.jobs, ""))
 		},
 		promise: promise{wiped: true, twice: 800, flows: 15 * time.Second},

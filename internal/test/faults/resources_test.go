@@ -44,12 +44,12 @@ var ofResources = []scenario{
 	},
 }
 
-// older builds the worker of an older commit: of the one twenty before this.
+// older builds the worker of an older commit: of the one ten before this.
 func (x *show) older() string {
 	x.T.Helper()
 	const root = "../../.."
 	dir := x.T.TempDir()
-	commit, err := exec.Command("git", "-C", root, "rev-parse", "HEAD~20").Output()
+	commit, err := exec.Command("git", "-C", root, "rev-parse", "HEAD~10").Output()
 	if err != nil {
 		x.T.Skipf("it needs git, and the history of this repository: %v", err)
 	}
