@@ -63,6 +63,10 @@ test-modules:
 test-long: ## Run test with the long models at full length, after a change of the core
 	HEADGATE_TEST_LONG=1 $(MAKE) test
 
+.PHONY: faults
+faults: deps ## Break Redis, workers and receivers; write docs/reliability.md
+	$(GO) test -count 1 -timeout 60m -parallel $(P) -v -run 'TestFaults$$' ./internal/test/faults -all -update
+
 .PHONY: bench
 bench: ## Run each benchmark once, to check that it works
 	$(GO) list -f '{{range .TestGoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}} {{end}}' $(PKGS) | \

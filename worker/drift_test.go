@@ -132,3 +132,38 @@ func TestGoneLimits(t *testing.T) {
 		t.Errorf("the epoch of the other queue changed from %q to %q", before, epoch("other"))
 	}
 }
+
+// TestLimitsOfAnEarlierBuild: it publishes the same limits without their epoch, so that workers that
+// knew them let nothing go. They get an epoch again.
+func TestLimitsOfAnEarlierBuild(t *testing.T) {
+	client := redistest.Start(t).Client()
+	own := fileLimits{publish: func(ctx context.Context, set limits.Set, gone bool) error {
+		if gone {
+			return operate.Republish(ctx, client, set, operate.Operator{})
+		}
+		return operate.Publish(ctx, client, set)
+	}}
+	d := &drift{redis: client, wanted: own.inEffect, restore: own.restore, logger: slog.New(slog.DiscardHandler)}
+	if err := own.put(t.Context(), parsed(t, "queues: {q: {kinds: [call]}}")); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := d.check(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := client.HDel(t.Context(), "headgate:{q}:limits", "epoch").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.HIncrBy(t.Context(), "headgate:{q}:totals", "limits", 1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := d.check(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if client.HGet(t.Context(), "headgate:{q}:limits", "epoch").Val() == "" || d.Err() != nil {
+		t.Errorf("the limits have no epoch; %v", d.Err())
+	}
+}

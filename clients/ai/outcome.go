@@ -84,6 +84,7 @@ func (c *Client) outcome(a answer) error {
 //	sent, and no answer or a part of one     unknown
 //	a completion of more than 8 MiB          permanent: another would be as long
 //	worker shutdown before it was sent       ctx's error
+//	the worker lacks files or ports          postponed for a second
 //	no connection, no TLS, timeout before    unreachable
 //
 // A repeated completion costs twice but does no harm, so callers may choose to repeat unknown
@@ -96,7 +97,8 @@ func (c *Client) lost(ctx, limited context.Context, x *exchange) (Result, error)
 	if sent {
 		result = Result{}
 	}
-	return result, shared.Lost(ctx, c.host, sent, c.reason("%v", shared.Cause(limited, x.err)).Error())
+	err := shared.Cause(limited, x.err)
+	return result, shared.Lost(ctx, c.host, sent, err, c.reason("%v", err).Error())
 }
 
 // unreadable returns what a 2xx without a completion means:

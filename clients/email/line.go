@@ -72,14 +72,15 @@ func (p *progress) watch(ctx context.Context) context.Context {
 //	it was sent                                       unknown
 //	the worker is shutting down                       ctx's error
 //	no connection was requested: no credentials       retryable, not called
+//	the worker lacks files or ports                   postponed for a second
 //	no address, no connection, no TLS, or a broken
 //	connection or a timeout before it was sent        unreachable
-func lost(ctx, limited context.Context, provider string, sent, tried bool, reason string) error {
+func lost(ctx, limited context.Context, provider string, sent, tried bool, err error, reason string) error {
 	reason = clients.Printable(shared.Cause(limited, errors.New(reason)).Error(), maxReason)
 	if !tried && !sent && ctx.Err() == nil {
 		return clients.Retryable(clients.NotCalled(fmt.Errorf("%s: %s", provider, reason)))
 	}
-	return shared.Lost(ctx, provider, sent, reason)
+	return shared.Lost(ctx, provider, sent, err, reason)
 }
 
 // without removes secrets from a provider's text: some repeat what they were sent.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/clients"
+	shared "github.com/headgate/headgate/clients/internal/transport"
 )
 
 // outcome returns what a failed message means:
@@ -53,6 +54,8 @@ func outcome(host string, err error, secrets ...string) error {
 			return clients.Unknown(fmt.Errorf("%s: no answer after the message was sent: %s", host, reason))
 		case errors.Is(err, errNoUTF8):
 			return clients.Permanent(text)
+		case shared.Short(err):
+			return clients.PostponeUntil(time.Now().Add(shared.ShortPause), clients.NotCalled(text))
 		}
 		return clients.Unreachable(text)
 	}

@@ -122,7 +122,7 @@ func (s *Resend) Send(ctx context.Context, call clients.Call, m Message) error {
 	}
 	response, err := s.line.Do(r)
 	if err != nil {
-		return lost(ctx, limited, "Resend", seen.Sent(), seen.Tried(), without(innermost(err).Error(), s.apiKey))
+		return lost(ctx, limited, "Resend", seen.Sent(), seen.Tried(), err, without(innermost(err).Error(), s.apiKey))
 	}
 	defer response.Body.Close()
 	// The body of a 2xx is not needed, but a connection can be reused only after reading it.

@@ -22,7 +22,7 @@ func (s *SES) judge(ctx, limited context.Context, seen *progress, err error) err
 	}
 	status := int(seen.status.Load())
 	if status == 0 {
-		return lost(ctx, limited, sesName, seen.Sent(), seen.Tried(), without(innermost(err).Error(), s.known.secrets()...))
+		return lost(ctx, limited, sesName, seen.Sent(), seen.Tried(), err, without(innermost(err).Error(), s.known.secrets()...))
 	}
 	a := sesAnswer{status: status}
 	if e, ok := errors.AsType[smithy.APIError](err); ok {

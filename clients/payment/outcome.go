@@ -104,7 +104,7 @@ func (s *Sender) lost(ctx, limited context.Context, sent bool, err error) error 
 	if err = shared.Cause(limited, err); err == nil {
 		err = errors.New("no answer")
 	}
-	return shared.Lost(ctx, "Stripe", sent, s.clean(err.Error()))
+	return shared.Lost(ctx, "Stripe", sent, err, s.clean(err.Error()))
 }
 
 // finished checks the status of the result: a confirmed payment that waits for its customer, or

@@ -101,6 +101,7 @@ func clock(response *http.Response) time.Time {
 //
 //	the request was sent             unknown
 //	the worker is shutting down      ctx's error
+//	the worker lacks files or ports  postponed for a second
 //	a private address                the endpoint is throttled, with a [PrivateError]
 //	a certificate for another name   permanent: the URL is wrong
 //	no address, no connection, no
@@ -120,7 +121,7 @@ func lost(ctx, limited context.Context, host string, hidden secrets, sent bool, 
 			return clients.Permanent(fmt.Errorf("call %s: %s", host, reason))
 		}
 	}
-	return shared.Lost(ctx, host, sent, reason)
+	return shared.Lost(ctx, host, sent, err, reason)
 }
 
 // maxReason is the max number of bytes of a receiver's text in an error.

@@ -35,6 +35,7 @@ type Config struct {
 	Dir  string   // for data and log; it must exist
 	File string   // redis.conf, which a sentinel writes to; "": none
 	Args []string // more redis.conf settings, as "--name", "value"; they win
+	Env  []string // more environment variables
 }
 
 // Process is one redis-server: a port, a data folder, and at most one child.
@@ -174,6 +175,7 @@ func (p *Process) startChild() error {
 		"--maxmemory-policy", "noeviction",
 	)
 	cmd := exec.Command(p.binary, append(args, p.config.Args...)...)
+	cmd.Env = append(os.Environ(), p.config.Env...)
 	cmd.Stdout, cmd.Stderr = log, log // files: no goroutine has to copy
 	c, err := startChild(cmd)
 	if err != nil {

@@ -22,7 +22,8 @@ import (
 type Comparison struct {
 	Queue string
 
-	// New reports that the queue has no published limits yet.
+	// New reports that the queue has no published limits yet, or those of an earlier build, which did
+	// not note when they were first published.
 	New bool
 
 	// Before and After are the differing limits and settings as texts, by name; what differs
@@ -62,8 +63,8 @@ func compareQueue(ctx context.Context, client redis.UniversalClient, queue strin
 	if err != nil {
 		return Comparison{}, err
 	}
+	c := Comparison{Queue: queue, New: before[store.EpochField] == ""}
 	delete(before, store.EpochField)
-	c := Comparison{Queue: queue, New: len(before) == 0}
 	if maps.Equal(before, after) {
 		return c, nil
 	}

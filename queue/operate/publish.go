@@ -40,7 +40,9 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 		}
 		epoch := before[store.EpochField]
 		delete(before, store.EpochField)
-		if entry = (AuditEntry{}); maps.Equal(before, after) {
+		// Without an epoch, an earlier build has replaced them, and workers that knew them let nothing go.
+		same := maps.Equal(before, after)
+		if entry = (AuditEntry{}); same && epoch != "" {
 			return tx.Del(ctx, next).Err()
 		}
 		changed, err := store.ScanHash(ctx, client, overrides)
@@ -51,7 +53,9 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 		if err != nil {
 			return err
 		}
-		entry = AuditEntry{At: now, Actor: by.Actor, Reason: by.Reason, Action: "publish", Queue: queue}
+		if !same {
+			entry = AuditEntry{At: now, Actor: by.Actor, Reason: by.Reason, Action: "publish", Queue: queue}
+		}
 		was, will, err := readBoth(before, after, changed, now)
 		if err != nil {
 			return err
@@ -89,7 +93,9 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 				p.Rename(ctx, nextOverrides, overrides)
 			}
 			noteLimits(ctx, p, queue)
-			pushAudit(ctx, p, entry)
+			if !same {
+				pushAudit(ctx, p, entry)
+			}
 			return nil
 		})
 		return err
@@ -303,8 +309,9 @@ func publishQueue(ctx context.Context, client redis.UniversalClient, queue strin
 	if err != nil {
 		return err
 	}
+	epoch := before[store.EpochField]
 	delete(before, store.EpochField)
-	if maps.Equal(before, fields) {
+	if maps.Equal(before, fields) && epoch != "" {
 		return nil
 	}
 	// A unique name: workers that start together publish at the same time.

@@ -4,9 +4,11 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	"github.com/headgate/headgate/clients"
@@ -59,21 +61,39 @@ func Cause(limited context.Context, err error) error {
 	return err
 }
 
+// ShortPause is how long a call waits if its worker lacks what a connection needs.
+const ShortPause = time.Second
+
+// Short reports whether this process, and not the provider, is the reason why there is no connection:
+// it has no more files, ports or buffers.
+func Short(err error) bool {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS, syscall.ENOMEM} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}
+
 // Lost returns the outcome of a call without an answer:
 //
 //	the request was sent                    unknown
 //	the worker is shutting down             the error of ctx
+//	the worker is [Short] of something      postponed: it says nothing about the provider, and
+//	                                        another worker may make the call
 //	no address, no connection, no TLS, or
 //	a timeout before it was sent            unreachable
 //
-// reason is the text of the cause, without secrets. It is not an error, because an error that
-// matches a context's would be treated as a call that was never made, and be repeated.
-func Lost(ctx context.Context, host string, sent bool, reason string) error {
+// reason is the text of err, the cause, without secrets. The outcome does not wrap err, because an
+// error that matches a context's would be treated as a call that was never made, and be repeated.
+func Lost(ctx context.Context, host string, sent bool, err error, reason string) error {
 	switch {
 	case sent:
 		return clients.Unknown(fmt.Errorf("no answer of %s after the request was sent: %s", host, reason))
 	case ctx.Err() != nil:
 		return fmt.Errorf("call %s: %w", host, ctx.Err())
+	case Short(err):
+		return clients.PostponeUntil(time.Now().Add(ShortPause), clients.NotCalled(fmt.Errorf("call %s: this worker lacks files or ports: %s", host, reason)))
 	}
 	return clients.Unreachable(fmt.Errorf("call %s: %s", host, reason))
 }

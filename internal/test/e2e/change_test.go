@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/clients/sandbox"
+	"github.com/headgate/headgate/internal/test/stage"
 )
 
 // TestLimitChangesUnderBacklog: a limit is raised fivefold and lowered again in the limits
@@ -25,31 +26,31 @@ func TestLimitChangesUnderBacklog(t *testing.T) {
 	)
 	// What lanes share keeps them from going all at one moment.
 	limits := func(rate string) string {
-		return perTenant(rate) + "      - {name: account, algorithm: leaky_bucket, rate: 300/s}\n"
+		return stage.PerTenant(rate) + "      - {name: account, algorithm: leaky_bucket, rate: 300/s}\n"
 	}
-	measured(t, limits(slow), func(s *stage) {
+	stage.Measured(t, limits(slow), func(s *stage.Stage) {
 		var lines strings.Builder
 		for i := range tenants {
-			lines.WriteString(s.jobs(fmt.Sprint("t", i), each, ""))
+			lines.WriteString(s.Jobs(fmt.Sprint("t", i), each, ""))
 		}
-		s.bulk(lines.String())
+		s.Bulk(lines.String())
 		set := func(rate string) time.Time {
-			path := filepath.Join(s.dir, "limits.yaml")
-			if err := os.Rename(s.write("next.yaml", limits(rate)), path); err != nil {
-				s.t.Fatal(err)
+			path := filepath.Join(s.Dir, "limits.yaml")
+			if err := os.Rename(s.Write("next.yaml", limits(rate)), path); err != nil {
+				s.T.Fatal(err)
 			}
 			return time.Now()
 		}
-		s.worker()
-		s.wait("", tenants, 20*time.Second)
+		s.Worker()
+		s.Wait("", tenants, 20*time.Second)
 		raised := set(fast)
-		s.wait("", 4*tenants, 20*time.Second)
+		s.Wait("", 4*tenants, 20*time.Second)
 		lowered := set(slow)
 		time.Sleep(takes + 2*interval) // what is looked at
 		end := time.Now()
 
 		of := map[string][]time.Time{}
-		calls := slices.DeleteFunc(s.log(), func(call sandbox.Call) bool { return call.At.After(end) })
+		calls := slices.DeleteFunc(s.Log(), func(call sandbox.Call) bool { return call.At.After(end) })
 		for _, call := range calls {
 			of[call.Tenant] = append(of[call.Tenant], call.At)
 		}
@@ -58,7 +59,7 @@ func TestLimitChangesUnderBacklog(t *testing.T) {
 		var lag time.Duration
 		for tenant, at := range of {
 			slices.SortFunc(at, time.Time.Compare)
-			s.run.Law(tenant, at, 1/interval.Seconds(), 1)
+			s.Run.Law(tenant, at, 1/interval.Seconds(), 1)
 			if i := slices.IndexFunc(at, raised.Before); i > 0 {
 				lanes++
 				// What is used of the bucket is kept, and flows back at the new rate.
@@ -69,12 +70,12 @@ func TestLimitChangesUnderBacklog(t *testing.T) {
 			}
 			// Two calls are ten seconds apart.
 			if late := slices.DeleteFunc(slices.Clone(at), inForce.After); len(late) > 1 {
-				s.run.Wrong(inForce, end, "%s made %d calls in the %v that began %v after its limit was lowered to %s", tenant, len(late), end.Sub(inForce), takes, slow)
+				s.Run.Wrong(inForce, end, "%s made %d calls in the %v that began %v after its limit was lowered to %s", tenant, len(late), end.Sub(inForce), takes, slow)
 			}
 		}
 		if lanes != tenants {
-			s.t.Errorf("%d of %d lanes made a call after the limit was raised", lanes, tenants)
+			s.T.Errorf("%d of %d lanes made a call after the limit was raised", lanes, tenants)
 		}
-		s.run.Took("the first call of the latest lane after its limit was raised", worst, last, takes)
+		s.Run.Took("the first call of the latest lane after its limit was raised", worst, last, takes)
 	})
 }

@@ -1,15 +1,12 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +14,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/dashboard/api"
+	"github.com/headgate/headgate/internal/test/stage"
 )
 
 var update = flag.Bool("update", false, "write measured figures into docs/security.md")
@@ -29,7 +27,7 @@ var update = flag.Bool("update", false, "write measured figures into docs/securi
 func BenchmarkHostileConnections(b *testing.B) {
 	const rate, phase = 100, 20 * time.Second
 	for b.Loop() {
-		s := newStage(b, "queues: {webhook: {kinds: [webhook], limits: [{name: account, algorithm: leaky_bucket, rate: 100/s}]}}")
+		s := stage.New(b, "queues: {webhook: {kinds: [webhook], limits: [{name: account, algorithm: leaky_bucket, rate: 100/s}]}}")
 		keys := map[string]string{}
 		var file strings.Builder
 		file.WriteString("keys:\n")
@@ -38,10 +36,10 @@ func BenchmarkHostileConnections(b *testing.B) {
 			keys[id] = key
 			fmt.Fprintf(&file, "  - {id: %s, hash: %q, scopes: [enqueue, read], rate: 1000/s}\n", id, hash)
 		}
-		w := s.worker("HEADGATE_API_KEYS_FILE=" + s.write("keys.yaml", file.String()))
-		s.bulk(s.jobs("acme", 6*rate*int(phase/time.Second), ""))
-		s.wait("acme", rate, 20*time.Second)
-		h := hostile{strings.TrimPrefix(w.http, "http://"), keys["hostile"]}
+		w := s.Worker("HEADGATE_API_KEYS_FILE=" + s.Write("keys.yaml", file.String()))
+		s.Bulk(s.Jobs("acme", 6*rate*int(phase/time.Second), ""))
+		s.Wait("acme", rate, 20*time.Second)
+		h := hostile{strings.TrimPrefix(w.HTTP, "http://"), keys["hostile"]}
 		var alone figures
 		var lines []string
 		for _, p := range []struct {
@@ -54,7 +52,7 @@ func BenchmarkHostileConnections(b *testing.B) {
 			{"1,000 a second that open and close", []act{{1000, h.openAndClose}}},
 			{"all of these", []act{{16, h.trickle}, {100, h.silent}, {1000, h.openAndClose}}},
 		} {
-			f := s.beside(p.acts, w.http, keys["other"], phase)
+			f := beside(s, p.acts, w.HTTP, keys["other"], phase)
 			f.use /= rate
 			if p.acts == nil {
 				alone = f
@@ -65,7 +63,7 @@ func BenchmarkHostileConnections(b *testing.B) {
 			b.Log(lines[len(lines)-1])
 		}
 		if *update {
-			writeFigures(b, "connections", "| Connections of one key and of nobody | Half of another key's requests within | 99 % within | Use of a limit of 100/s |\n|---|---|---|---|\n"+strings.Join(lines, "\n")+"\n")
+			stage.WriteFigures(b, "security.md", "connections", "| Connections of one key and of nobody | Half of another key's requests within | 99 % within | Use of a limit of 100/s |\n|---|---|---|---|\n"+strings.Join(lines, "\n")+"\n")
 		}
 	}
 }
@@ -84,7 +82,7 @@ type act struct {
 }
 
 // beside measures others while connections act.
-func (s *stage) beside(acts []act, url, key string, length time.Duration) (f figures) {
+func beside(s *stage.Stage, acts []act, url, key string, length time.Duration) (f figures) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -96,14 +94,14 @@ func (s *stage) beside(acts []act, url, key string, length time.Duration) (f fig
 	}
 	time.Sleep(2 * time.Second) // all of them are connected
 	var took []time.Duration
-	before, began := s.received("/calls", "acme"), time.Now()
+	before, began := s.Received("/calls", "acme"), time.Now()
 	ticks := time.NewTicker(20 * time.Millisecond)
 	defer ticks.Stop()
 	for i := 0; time.Since(began) < length; i++ {
 		<-ticks.C
 		r, _ := http.NewRequestWithContext(ctx, http.MethodGet, url+api.Base+"/queues", nil)
 		if i%2 == 0 {
-			job := fmt.Sprintf(`{"kind":"webhook","tenant":"later","in":"24h","payload":{"url":"%s/"}}`, s.calls)
+			job := fmt.Sprintf(`{"kind":"webhook","tenant":"later","in":"24h","payload":{"url":"%s/"}}`, s.Calls)
 			r, _ = http.NewRequestWithContext(ctx, http.MethodPost, url+api.Base+"/jobs", strings.NewReader(job))
 			r.Header.Set("Content-Type", "application/json")
 		}
@@ -120,7 +118,7 @@ func (s *stage) beside(acts []act, url, key string, length time.Duration) (f fig
 			f.failed++
 		}
 	}
-	f.use = float64(s.received("/calls", "acme")-before) / time.Since(began).Seconds()
+	f.use = float64(s.Received("/calls", "acme")-before) / time.Since(began).Seconds()
 	slices.Sort(took)
 	f.median, f.last = took[len(took)/2], took[len(took)*99/100]
 	return f
@@ -185,24 +183,5 @@ func (h hostile) openAndClose(ctx context.Context) {
 		if conn, err := net.Dial("tcp", h.addr); err == nil {
 			conn.Close()
 		}
-	}
-}
-
-// writeFigures replaces what docs/security.md has between <!-- NAME --> and <!-- end NAME -->.
-func writeFigures(t testing.TB, name, text string) {
-	t.Helper()
-	path := filepath.Join("..", "..", "..", "docs", "security.md")
-	page, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, last := []byte("<!-- "+name+" -->\n"), []byte("<!-- end "+name+" -->")
-	head, rest, ok := bytes.Cut(page, first)
-	_, tail, end := bytes.Cut(rest, last)
-	if !ok || !end {
-		t.Fatalf("%s has no place for the figures of %s", path, name)
-	}
-	if err := os.WriteFile(path, slices.Concat(head, first, []byte(text), last, tail), 0o644); err != nil {
-		t.Fatal(err)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/test/stage"
 )
 
 // ill is a receiver of webhooks that notes each call and answers as it is told.
@@ -60,45 +62,45 @@ queues:
 func TestIllEndpoints(t *testing.T) {
 	t.Parallel()
 	const jobs, rate, pause = 400, 50, 2 * time.Second
-	measured(t, perEndpoint, func(s *stage) {
-		busy := newIll(s.t, func(w http.ResponseWriter, _ *http.Request) {
+	stage.Measured(t, perEndpoint, func(s *stage.Stage) {
+		busy := newIll(s.T, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "86400")
 			w.WriteHeader(http.StatusServiceUnavailable)
 		})
 		over := make(chan struct{})
-		mute := newIll(s.t, func(_ http.ResponseWriter, request *http.Request) {
+		mute := newIll(s.T, func(_ http.ResponseWriter, request *http.Request) {
 			select {
 			case <-over:
 			case <-request.Context().Done():
 			}
 		})
-		s.t.Cleanup(func() { close(over) })
+		s.T.Cleanup(func() { close(over) })
 		env := []string{"HEADGATE_WEBHOOK_TIMEOUT=300ms", fmt.Sprintf("HEADGATE_BREAKER_PAUSE=%v", pause)}
-		s.worker(env...)
-		s.worker(env...)
-		s.bulk(webhooks("acme", busy.URL, 100) + webhooks("acme", mute.URL, 100) + webhooks("acme", s.calls, jobs) + webhooks("globex", s.calls, jobs))
-		s.wait("", 2*jobs, 30*time.Second)
+		s.Worker(env...)
+		s.Worker(env...)
+		s.Bulk(webhooks("acme", busy.URL, 100) + webhooks("acme", mute.URL, 100) + webhooks("acme", s.Calls, jobs) + webhooks("globex", s.Calls, jobs))
+		s.Wait("", 2*jobs, 30*time.Second)
 
 		for _, tenant := range []string{"acme", "globex"} {
-			at := times(s.log(), ofTenant(tenant))
-			s.run.Used(tenant, at, rate, 0.99)
-			s.run.Law(tenant, at, rate, 1)
+			at := stage.Times(s.Log(), stage.OfTenant(tenant))
+			s.Run.Used(tenant, at, rate, 0.99)
+			s.Run.Law(tenant, at, rate, 1)
 		}
 		// What was in workers' hands when it said so may still have gone.
 		asked := busy.arrived()
 		if late := slices.DeleteFunc(asked, func(at time.Time) bool { return at.Sub(asked[0]) < time.Second }); len(late) > 0 {
-			s.t.Errorf("%d calls came later than a second after it asked for a day", len(late))
+			s.T.Errorf("%d calls came later than a second after it asked for a day", len(late))
 		}
 		// The calls of the first pause and before it are those of five failures in a row
 		// and of what was under way with them.
 		tries := slices.DeleteFunc(mute.arrived(), func(at time.Time) bool { return at.Sub(mute.arrived()[0]) < pause })
-		s.t.Logf("calls of the busy one: %d, of the mute one %d, after its first pause %d", len(asked), len(mute.arrived()), len(tries))
+		s.T.Logf("calls of the busy one: %d, of the mute one %d, after its first pause %d", len(asked), len(mute.arrived()), len(tries))
 		if len(tries) == 0 {
-			s.t.Error("nobody tried the mute receiver again")
+			s.T.Error("nobody tried the mute receiver again")
 		}
 		for i := 1; i < len(tries); i++ {
 			if gap := tries[i].Sub(tries[i-1]); gap < pause {
-				s.t.Errorf("two workers tried the mute receiver within %v of each other; the pause is %v", gap, pause)
+				s.T.Errorf("two workers tried the mute receiver within %v of each other; the pause is %v", gap, pause)
 			}
 		}
 	})

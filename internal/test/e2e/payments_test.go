@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/clients/sandbox"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/stage"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
@@ -55,18 +56,18 @@ func TestPaymentsUnderFaults(t *testing.T) {
 
 	primary := redistest.Start(t)
 	replica := primary.StartReplica()
-	s := newBareStage(t, `
+	s := stage.Bare(t, `
 queues:
   payment: {kinds: [payment], limits: [{name: account, algorithm: leaky_bucket, rate: 150/s}]}
 `, primary)
-	s.url = primary.StartSentinel(replica).URL()
+	s.URL = primary.StartSentinel(replica).URL()
 	var lines strings.Builder
 	id := func(n int) string { return fmt.Sprintf("acme:charge-%d", n) }
 	for n := range jobs {
 		fmt.Fprintf(&lines, `{"kind":"payment","tenant":"acme","key":"charge-%d","payload":{"action":"create_and_confirm","amount":%d,"currency":"usd","payment_method":"pm_card_visa"}}`+"\n", n, 100+n)
 	}
 	all := strings.SplitAfter(lines.String(), "\n")
-	s.bulk(strings.Join(all[:jobs-last], ""))
+	s.Bulk(strings.Join(all[:jobs-last], ""))
 	primary.Sync(replica)
 
 	env := []string{
@@ -75,15 +76,15 @@ queues:
 	}
 	charged := func(n int) {
 		t.Helper()
-		s.until(20*time.Second, fmt.Sprintf("%d charges", n), func() bool { return len(stripe.Ledger()) >= n })
+		s.Until(20*time.Second, fmt.Sprintf("%d charges", n), func() bool { return len(stripe.Ledger()) >= n })
 	}
-	victim := s.worker(env...)
-	s.worker(env...)
+	victim := s.Worker(env...)
+	s.Worker(env...)
 	charged(200)
-	s.until(5*time.Second, "calls are under way", func() bool { return stripe.InFlight() >= 5 })
-	victim.signal(syscall.SIGKILL)
-	<-victim.done
-	s.worker(env...)
+	s.Until(5*time.Second, "calls are under way", func() bool { return stripe.InFlight() >= 5 })
+	victim.Signal(syscall.SIGKILL)
+	<-victim.Done
+	s.Worker(env...)
 	charged(400)
 
 	// The replica loses its primary, which goes on for a while and then dies.
@@ -91,20 +92,20 @@ queues:
 	if err := replica.Client().ReplicaOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	s.bulk(strings.Join(all[jobs-last:], ""))
+	s.Bulk(strings.Join(all[jobs-last:], ""))
 	charged(before + 50)
 	between := len(stripe.Ledger()) - before
 	primary.Kill()
-	options, err := queue.ParseRedisURL(s.url)
+	options, err := queue.ParseRedisURL(s.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	client := redis.NewUniversalClient(options)
 	defer client.Close()
 	began := time.Now()
-	s.until(20*time.Second, "a new primary", func() bool { return client.Set(t.Context(), "probe", 1, time.Minute).Err() == nil })
+	s.Until(20*time.Second, "a new primary", func() bool { return client.Set(t.Context(), "probe", 1, time.Minute).Err() == nil })
 	t.Logf("a new primary after %v, which knows nothing of the last %d charges", time.Since(began), between)
-	again := s.send(strings.Join(all, "")) // as a producer does that was told nothing
+	again := s.Send(strings.Join(all, "")) // as a producer does that was told nothing
 	t.Logf("%d of the last %d jobs were lost with the old primary, and sent again", again, last)
 	if again != last {
 		t.Errorf("%d jobs were sent again; want the last %d, and none that the replica had", again, last)
@@ -112,7 +113,7 @@ queues:
 
 	failed := time.Now()
 	ended := func(state string) int64 { return client.ZCard(t.Context(), "asynq:{payment}:"+state).Val() }
-	s.until(40*time.Second, "all jobs have ended", func() bool { return ended("completed")+ended("archived") == jobs })
+	s.Until(40*time.Second, "all jobs have ended", func() bool { return ended("completed")+ended("archived") == jobs })
 
 	t.Logf("all jobs have ended, %v later", time.Since(failed).Round(time.Millisecond))
 

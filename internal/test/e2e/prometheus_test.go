@@ -20,6 +20,7 @@ import (
 	"github.com/headgate/headgate/internal/test/logtest"
 	"github.com/headgate/headgate/internal/test/monitoring"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/stage"
 )
 
 const watched = `
@@ -43,23 +44,23 @@ func TestEveryExpressionReturnsData(t *testing.T) {
 	t.Parallel()
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
 	t.Cleanup(receiver.Close)
-	s := newBareStage(t, watched, redistest.Start(t))
-	s.calls = receiver.URL
+	s := stage.Bare(t, watched, redistest.Start(t))
+	s.Calls = receiver.URL
 	var lines strings.Builder
 	for i := range 8 {
-		lines.WriteString(s.jobs(fmt.Sprintf("tenant-%d", i), 200, ""))
+		lines.WriteString(s.Jobs(fmt.Sprintf("tenant-%d", i), 200, ""))
 	}
-	s.bulk(lines.String())
+	s.Bulk(lines.String())
 	// An account that is used up, of a kind that nothing here waits for.
 	now := time.Now()
 	hold := fmt.Sprintf("%d tried 300000000 %d - the daily quota", now.Add(time.Hour).UnixMicro(), now.UnixMicro())
-	if err := s.redis.Client().HSet(t.Context(), "headgate:{webhook}:pauses", "a:email", hold).Err(); err != nil {
+	if err := s.Redis.Client().HSet(t.Context(), "headgate:{webhook}:pauses", "a:email", hold).Err(); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		s.worker("HEADGATE_METRICS_TENANTS=top:5")
+		s.Worker("HEADGATE_METRICS_TENANTS=top:5")
 	}
-	p := s.prometheus()
+	p := startPrometheus(s)
 
 	rules, err := monitoring.Rules("../../../dashboard")
 	if err != nil {
@@ -102,7 +103,7 @@ func TestEveryExpressionReturnsData(t *testing.T) {
 	p.rulesAreWell()
 	for _, rule := range rules {
 		for _, command := range commands.FindAllStringSubmatch(rule.Annotations["action"], -1) {
-			if out, err := exec.Command(filepath.Join(s.bin, "enqueue"), command[1], "--help").CombinedOutput(); err != nil || !strings.Contains(string(out), "enqueue "+command[1]+" ") {
+			if out, err := exec.Command(filepath.Join(s.Bin, "enqueue"), command[1], "--help").CombinedOutput(); err != nil || !strings.Contains(string(out), "enqueue "+command[1]+" ") {
 				t.Errorf("%s: there is no enqueue %s: %s", rule.Alert, command[1], out)
 			}
 		}
@@ -123,9 +124,9 @@ type prometheus struct {
 
 // prometheus starts one that scrapes the stage's workers each second, with the
 // configuration of dashboard/prometheus otherwise.
-func (s *stage) prometheus() *prometheus {
-	s.t.Helper()
-	t := s.t.(*testing.T)
+func startPrometheus(s *stage.Stage) *prometheus {
+	s.T.Helper()
+	t := s.T.(*testing.T)
 	path, err := exec.LookPath("prometheus")
 	if err != nil {
 		t.Fatal("no prometheus in PATH; scripts/install-test-deps.sh installs it")
@@ -137,9 +138,9 @@ func (s *stage) prometheus() *prometheus {
 			t.Fatal(err)
 		}
 		if name == "prometheus.yml" {
-			text = s.scraping(text)
+			text = scraping(s, text)
 		}
-		s.write(name, string(text))
+		s.Write(name, string(text))
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -148,7 +149,7 @@ func (s *stage) prometheus() *prometheus {
 	addr := listener.Addr().String()
 	listener.Close()
 	log := &logtest.Buffer{}
-	cmd := exec.Command(path, "--config.file", filepath.Join(s.dir, "prometheus.yml"), "--storage.tsdb.path", t.TempDir(), "--web.listen-address", addr)
+	cmd := exec.Command(path, "--config.file", filepath.Join(s.Dir, "prometheus.yml"), "--storage.tsdb.path", t.TempDir(), "--web.listen-address", addr)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -161,7 +162,7 @@ func (s *stage) prometheus() *prometheus {
 		}
 	})
 	p := &prometheus{t, "http://" + addr}
-	s.until(20*time.Second, "prometheus is ready", func() bool {
+	s.Until(20*time.Second, "prometheus is ready", func() bool {
 		response, err := http.Get(p.url + "/-/ready")
 		if err != nil {
 			return false
@@ -173,26 +174,26 @@ func (s *stage) prometheus() *prometheus {
 }
 
 // scraping is a configuration that scrapes the stage's workers each second.
-func (s *stage) scraping(text []byte) []byte {
-	s.t.Helper()
+func scraping(s *stage.Stage, text []byte) []byte {
+	s.T.Helper()
 	config := struct {
 		Global map[string]any   `yaml:"global"`
 		Rules  []string         `yaml:"rule_files"`
 		Scrape []map[string]any `yaml:"scrape_configs"`
 	}{}
 	if err := yaml.Unmarshal(text, &config); err != nil || len(config.Scrape) != 1 {
-		s.t.Fatalf("%d scrape configurations: %v", len(config.Scrape), err)
+		s.T.Fatalf("%d scrape configurations: %v", len(config.Scrape), err)
 	}
 	var targets []string
-	for _, w := range s.workers {
-		targets = append(targets, strings.TrimPrefix(w.http, "http://"))
+	for _, w := range s.Workers {
+		targets = append(targets, strings.TrimPrefix(w.HTTP, "http://"))
 	}
 	config.Global = map[string]any{"scrape_interval": "1s", "evaluation_interval": "1s"}
 	delete(config.Scrape[0], "dns_sd_configs")
 	config.Scrape[0]["static_configs"] = []map[string]any{{"targets": targets}}
 	text, err := yaml.Marshal(config)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return text
 }

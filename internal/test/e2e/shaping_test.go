@@ -10,65 +10,55 @@ import (
 	"github.com/headgate/headgate/clients/sandbox"
 	"github.com/headgate/headgate/internal/test/law"
 	"github.com/headgate/headgate/internal/test/pacer"
+	"github.com/headgate/headgate/internal/test/stage"
 )
-
-// perTenant is a limits file with one limit per tenant.
-func perTenant(rate string) string {
-	return `
-queues:
-  webhook:
-    kinds: [webhook]
-    limits:
-      - {name: tenant, per: [tenant], algorithm: token_bucket, rate: ` + rate + `}
-`
-}
 
 func TestTwoWorkersOneTenant(t *testing.T) {
 	const jobs, rate = 1500, 100
-	measured(t, perTenant("100/s"), func(s *stage) {
-		s.worker()
-		s.worker()
-		s.bulk(s.jobs("acme", jobs, ""))
-		s.wait("", jobs, 60*time.Second)
-		calls := s.log()
-		s.once(calls, jobs)
-		at := times(calls, everyCall)
-		s.run.Used("acme", at, rate, 1/1.01)
-		s.run.Law("acme", at, rate, 1)
+	stage.Measured(t, stage.PerTenant("100/s"), func(s *stage.Stage) {
+		s.Worker()
+		s.Worker()
+		s.Bulk(s.Jobs("acme", jobs, ""))
+		s.Wait("", jobs, 60*time.Second)
+		calls := s.Log()
+		s.Once(calls, jobs)
+		at := stage.Times(calls, stage.EveryCall)
+		s.Run.Used("acme", at, rate, 1/1.01)
+		s.Run.Law("acme", at, rate, 1)
 	})
 }
 
 func TestTwoHundredTenants(t *testing.T) {
 	const tenants, each, rate = 200, 25, 2.5
-	measured(t, perTenant("5/2s"), func(s *stage) {
-		w := s.worker()
+	stage.Measured(t, stage.PerTenant("5/2s"), func(s *stage.Stage) {
+		w := s.Worker()
 		var lines strings.Builder
 		for i := range tenants {
-			lines.WriteString(s.jobs(fmt.Sprintf("t%d", i), each, ""))
+			lines.WriteString(s.Jobs(fmt.Sprintf("t%d", i), each, ""))
 		}
-		s.bulk(lines.String())
-		s.wait("", tenants*each, 60*time.Second)
-		calls := s.log()
-		s.once(calls, tenants*each)
+		s.Bulk(lines.String())
+		s.Wait("", tenants*each, 60*time.Second)
+		calls := s.Log()
+		s.Once(calls, tenants*each)
 		for i := range tenants {
 			tenant := fmt.Sprintf("t%d", i)
-			at := times(calls, ofTenant(tenant))
-			s.run.Used(tenant, at, rate, 0.99)
-			s.run.Law(tenant, at, rate, 1)
+			at := stage.Times(calls, stage.OfTenant(tenant))
+			s.Run.Used(tenant, at, rate, 0.99)
+			s.Run.Law(tenant, at, rate, 1)
 		}
-		s.t.Logf("slots missed: %s", w.missed(s.t))
+		s.T.Logf("slots missed: %s", w.Missed(s.T))
 	})
 }
 
 func TestNoisyNeighbour(t *testing.T) {
-	measured(t, perTenant("50/s"), func(s *stage) {
-		s.worker()
-		s.bulk(s.jobs("noisy", 50_000, ""))
-		s.wait("noisy", 50, 10*time.Second)
+	stage.Measured(t, stage.PerTenant("50/s"), func(s *stage.Stage) {
+		s.Worker()
+		s.Bulk(s.Jobs("noisy", 50_000, ""))
+		s.Wait("noisy", 50, 10*time.Second)
 		began := time.Now()
-		s.bulk(s.jobs("quiet", 100, ""))
-		s.wait("quiet", 100, 10*time.Second)
-		s.run.Took("100 jobs at 50/s beside 50,000 of another tenant", began, slices.MaxFunc(times(s.log(), ofTenant("quiet")), time.Time.Compare), 2200*time.Millisecond)
+		s.Bulk(s.Jobs("quiet", 100, ""))
+		s.Wait("quiet", 100, 10*time.Second)
+		s.Run.Took("100 jobs at 50/s beside 50,000 of another tenant", began, slices.MaxFunc(stage.Times(s.Log(), stage.OfTenant("quiet")), time.Time.Compare), 2200*time.Millisecond)
 	})
 }
 
@@ -86,19 +76,19 @@ tenants:
 // TestSharedLimit: tenants that come together divide a limit evenly and use it.
 func TestSharedLimit(t *testing.T) {
 	const tenants, each, rate = 10, 300, 300
-	measured(t, fmt.Sprintf(shared, "100/s"), func(s *stage) {
+	stage.Measured(t, fmt.Sprintf(shared, "100/s"), func(s *stage.Stage) {
 		var lines strings.Builder
 		for i := range tenants {
-			lines.WriteString(s.jobs(fmt.Sprintf("t%d", i), each, ""))
+			lines.WriteString(s.Jobs(fmt.Sprintf("t%d", i), each, ""))
 		}
-		s.bulk(lines.String())
-		s.worker()
-		s.wait("", tenants*each, 60*time.Second)
-		calls := s.log()
-		s.once(calls, tenants*each)
-		at := times(calls, everyCall)
-		s.run.Used("account", at, rate, 0.99)
-		s.run.Law("account", at, rate, 1)
+		s.Bulk(lines.String())
+		s.Worker()
+		s.Wait("", tenants*each, 60*time.Second)
+		calls := s.Log()
+		s.Once(calls, tenants*each)
+		at := stage.Times(calls, stage.EveryCall)
+		s.Run.Used("account", at, rate, 0.99)
+		s.Run.Law("account", at, rate, 1)
 		// While all had a backlog: the first 80 % of the calls.
 		shares := make([]float64, tenants)
 		for _, call := range calls[:len(calls)*8/10] {
@@ -108,7 +98,7 @@ func TestSharedLimit(t *testing.T) {
 			}
 		}
 		if jain := law.Jain(shares); jain < 0.99 {
-			s.t.Errorf("Jain's index %.4f: %v", jain, shares)
+			s.T.Errorf("Jain's index %.4f: %v", jain, shares)
 		}
 	})
 }
@@ -120,16 +110,16 @@ func TestSharedLimitInTurn(t *testing.T) {
 	for name, order := range map[string][2]string{"the big one first": {"big", "small"}, "the small one first": {"small", "big"}} {
 		t.Run(name, func(t *testing.T) {
 			jobs := map[string]int{"big": 10_000, "small": 800}
-			measured(t, fmt.Sprintf(shared, "300/s"), func(s *stage) {
-				s.worker()
-				s.bulk(s.jobs(order[0], jobs[order[0]], ""))
-				s.wait(order[0], 200, 20*time.Second)
-				s.bulk(s.jobs(order[1], jobs[order[1]], ""))
-				s.wait(order[1], 200, 20*time.Second)
-				calls := s.log()
-				later := times(calls, ofTenant(order[1]))[:200]
-				s.run.Used(order[1]+", who comes later", later, rate/2, 0.97)
-				s.run.Law("account", times(calls, everyCall), rate, 1)
+			stage.Measured(t, fmt.Sprintf(shared, "300/s"), func(s *stage.Stage) {
+				s.Worker()
+				s.Bulk(s.Jobs(order[0], jobs[order[0]], ""))
+				s.Wait(order[0], 200, 20*time.Second)
+				s.Bulk(s.Jobs(order[1], jobs[order[1]], ""))
+				s.Wait(order[1], 200, 20*time.Second)
+				calls := s.Log()
+				later := stage.Times(calls, stage.OfTenant(order[1]))[:200]
+				s.Run.Used(order[1]+", who comes later", later, rate/2, 0.97)
+				s.Run.Law("account", stage.Times(calls, stage.EveryCall), rate, 1)
 				// Of the calls in between each has half.
 				var shares [2]float64
 				for _, call := range calls {
@@ -138,7 +128,7 @@ func TestSharedLimitInTurn(t *testing.T) {
 					}
 				}
 				if jain := law.Jain(shares[:]); jain < 0.99 {
-					s.t.Errorf("Jain's index %.4f: %v of %v", jain, shares, order)
+					s.T.Errorf("Jain's index %.4f: %v of %v", jain, shares, order)
 				}
 			})
 		})
@@ -147,12 +137,12 @@ func TestSharedLimitInTurn(t *testing.T) {
 
 func TestWeights(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, fmt.Sprintf(shared, "300/s"))
-	s.bulk(s.jobs("light", 1000, "") + s.jobs("heavy", 1500, ""))
-	s.worker()
-	s.wait("", 1600, 30*time.Second)
+	s := stage.New(t, fmt.Sprintf(shared, "300/s"))
+	s.Bulk(s.Jobs("light", 1000, "") + s.Jobs("heavy", 1500, ""))
+	s.Worker()
+	s.Wait("", 1600, 30*time.Second)
 	n := map[string]int{}
-	for _, call := range s.log()[:1600] {
+	for _, call := range s.Log()[:1600] {
 		n[call.Tenant]++
 	}
 	if ratio := float64(n["heavy"]) / float64(n["light"]); ratio < 3*0.97 || ratio > 3*1.03 {
@@ -164,33 +154,33 @@ func TestWeights(t *testing.T) {
 // none before its time.
 func TestScheduledJobs(t *testing.T) {
 	const jobs, rate, perSecond = 1000, 100, 200
-	measured(t, perTenant("100/s"), func(s *stage) {
-		s.worker()
+	stage.Measured(t, stage.PerTenant("100/s"), func(s *stage.Stage) {
+		s.Worker()
 		due := time.Now().Add(4 * time.Second).Truncate(time.Second)
 		var lines strings.Builder
-		for i, line := range slices.Collect(strings.Lines(s.jobs("acme", jobs, `,"at":"DUE"`))) {
+		for i, line := range slices.Collect(strings.Lines(s.Jobs("acme", jobs, `,"at":"DUE"`))) {
 			lines.WriteString(strings.Replace(line, "DUE", due.Add(time.Duration(i/perSecond)*time.Second).Format(time.RFC3339), 1))
 		}
-		s.bulk(lines.String())
+		s.Bulk(lines.String())
 		if now := time.Now(); now.After(due) {
-			s.t.Fatalf("enqueueing took until %v after the first were due", now.Sub(due))
+			s.T.Fatalf("enqueueing took until %v after the first were due", now.Sub(due))
 		}
-		s.wait("", jobs, 60*time.Second)
-		calls := s.log()
-		s.once(calls, jobs)
+		s.Wait("", jobs, 60*time.Second)
+		calls := s.Log()
+		s.Once(calls, jobs)
 		for _, call := range calls {
 			var i int
 			if _, err := fmt.Sscanf(call.Job, "acme:acme-%d", &i); err != nil {
-				s.t.Fatalf("job %q: %v", call.Job, err)
+				s.T.Fatalf("job %q: %v", call.Job, err)
 			}
 			if at := due.Add(time.Duration(i/perSecond) * time.Second); call.At.Before(at) {
-				s.t.Errorf("%s went %v before its time", call.Job, at.Sub(call.At))
+				s.T.Errorf("%s went %v before its time", call.Job, at.Sub(call.At))
 			}
 		}
-		at := times(calls, everyCall)
-		s.run.Took("the first of them after it was due", due, slices.MinFunc(at, time.Time.Compare), 200*time.Millisecond)
-		s.run.Used("acme", at, rate, 0.99)
-		s.run.Law("acme", at, rate, 1)
+		at := stage.Times(calls, stage.EveryCall)
+		s.Run.Took("the first of them after it was due", due, slices.MinFunc(at, time.Time.Compare), 200*time.Millisecond)
+		s.Run.Used("acme", at, rate, 0.99)
+		s.Run.Law("acme", at, rate, 1)
 	})
 }
 
@@ -202,20 +192,20 @@ func BenchmarkTwoThousandASecond(b *testing.B) {
 	if testing.Short() {
 		jobs = 2000
 	}
-	s := newStage(b, perTenant("2000/s"))
-	s.worker()
+	s := stage.New(b, stage.PerTenant("2000/s"))
+	s.Worker()
 	runs := 0
 	for b.Loop() {
 		pacer.MeasureIn(b, func(r *pacer.Run) {
-			s.run = r
-			s.pace(s.calls, "/calls")
+			s.Run = r
+			s.Pace(s.Calls, "/calls")
 			runs++
 			tenant := fmt.Sprintf("t%d", runs)
-			s.bulk(s.jobs(tenant, jobs, ""))
-			s.wait(tenant, jobs, 60*time.Second)
-			calls := slices.DeleteFunc(s.log(), func(call sandbox.Call) bool { return call.Tenant != tenant })
-			s.once(calls, jobs)
-			at := times(calls, everyCall)
+			s.Bulk(s.Jobs(tenant, jobs, ""))
+			s.Wait(tenant, jobs, 60*time.Second)
+			calls := slices.DeleteFunc(s.Log(), func(call sandbox.Call) bool { return call.Tenant != tenant })
+			s.Once(calls, jobs)
+			at := stage.Times(calls, stage.EveryCall)
 			r.Law(tenant, at, rate, 1)
 			if !testing.Short() {
 				b.ReportMetric(r.Used(tenant, at, rate, 0.99), "used")
@@ -227,12 +217,12 @@ func BenchmarkTwoThousandASecond(b *testing.B) {
 func TestFarOverTheLimitWithOneAttempt(t *testing.T) {
 	t.Parallel()
 	const jobs = 500
-	s := newStage(t, perTenant("100/s"))
-	s.worker()
-	s.bulk(s.jobs("acme", jobs, `,"max_attempts":1`))
-	s.wait("", jobs, 30*time.Second)
-	s.once(s.log(), jobs)
-	if n := s.redis.Client().ZCard(t.Context(), "asynq:{webhook}:archived").Val(); n != 0 {
+	s := stage.New(t, stage.PerTenant("100/s"))
+	s.Worker()
+	s.Bulk(s.Jobs("acme", jobs, `,"max_attempts":1`))
+	s.Wait("", jobs, 30*time.Second)
+	s.Once(s.Log(), jobs)
+	if n := s.Redis.Client().ZCard(t.Context(), "asynq:{webhook}:archived").Val(); n != 0 {
 		t.Errorf("%d jobs were archived", n)
 	}
 }
@@ -240,14 +230,14 @@ func TestFarOverTheLimitWithOneAttempt(t *testing.T) {
 func TestAttemptsAtAReceiverThatFails(t *testing.T) {
 	t.Parallel()
 	const jobs, attempts = 20, 3
-	s := newStage(t, perTenant("500/s"))
-	s.order("/fail?n=1000000&status=500")
-	s.worker("HEADGATE_BREAKER_FAILURES=0") // or the receiver is down, and attempts are spared
-	s.bulk(s.jobs("acme", jobs, fmt.Sprintf(`,"max_attempts":%d`, attempts)))
-	archived := func() int64 { return s.redis.Client().ZCard(t.Context(), "asynq:{webhook}:archived").Val() }
-	s.until(30*time.Second, "all jobs are archived", func() bool { return archived() == jobs })
+	s := stage.New(t, stage.PerTenant("500/s"))
+	s.Order("/fail?n=1000000&status=500")
+	s.Worker("HEADGATE_BREAKER_FAILURES=0") // or the receiver is down, and attempts are spared
+	s.Bulk(s.Jobs("acme", jobs, fmt.Sprintf(`,"max_attempts":%d`, attempts)))
+	archived := func() int64 { return s.Redis.Client().ZCard(t.Context(), "asynq:{webhook}:archived").Val() }
+	s.Until(30*time.Second, "all jobs are archived", func() bool { return archived() == jobs })
 	seen, keys := map[string][]string{}, map[string]map[string]bool{}
-	for _, call := range s.log() {
+	for _, call := range s.Log() {
 		seen[call.Job] = append(seen[call.Job], call.Attempt)
 		if keys[call.Job] == nil {
 			keys[call.Job] = map[string]bool{}
@@ -268,19 +258,19 @@ func TestAttemptsAtAReceiverThatFails(t *testing.T) {
 func TestMail(t *testing.T) {
 	const jobs, rate = 300, 50
 	pacer.Measure(t, func(t *testing.T, r *pacer.Run) {
-		s := newStage(t, strings.ReplaceAll(perTenant("50/s"), "webhook", "email"))
-		s.run = r
-		s.pace("smtp://"+s.smtp, "/mails")
-		s.worker("HEADGATE_SMTP_ADDR="+s.smtp, "HEADGATE_SMTP_TLS=none")
+		s := stage.New(t, strings.ReplaceAll(stage.PerTenant("50/s"), "webhook", "email"))
+		s.Run = r
+		s.Pace("smtp://"+s.SMTP, "/mails")
+		s.Worker("HEADGATE_SMTP_ADDR="+s.SMTP, "HEADGATE_SMTP_TLS=none")
 		var lines strings.Builder
 		for i := range jobs {
 			fmt.Fprintf(&lines, `{"kind":"email","tenant":"acme","payload":{"from":"a@acme.example","to":"you@example.com","subject":"%d","text":"hello"}}`+"\n", i)
 		}
-		s.bulk(lines.String())
-		s.until(20*time.Second, "all mails are there", func() bool { return s.received("/mails", "") >= jobs })
-		mails := s.mails()
-		s.once(mails, jobs)
-		s.run.Used("acme", times(mails, everyCall), rate, 0.98) // six seconds: three slots are 0.01
-		s.run.Law("acme", times(mails, everyCall), rate, 1)
+		s.Bulk(lines.String())
+		s.Until(20*time.Second, "all mails are there", func() bool { return s.Received("/mails", "") >= jobs })
+		mails := s.Mails()
+		s.Once(mails, jobs)
+		s.Run.Used("acme", stage.Times(mails, stage.EveryCall), rate, 0.98) // six seconds: three slots are 0.01
+		s.Run.Law("acme", stage.Times(mails, stage.EveryCall), rate, 1)
 	})
 }

@@ -308,3 +308,18 @@ func (r *Run) summary() string {
 func ends(times []time.Time) (first, last time.Time) {
 	return slices.MinFunc(times, time.Time.Compare), slices.MaxFunc(times, time.Time.Compare)
 }
+
+// Beside starts a pacer for a test that does not repeat its measurement. late stops the pacer, and
+// returns how late its calls between two times were at most: calls that were sent in time can be
+// that much closer together than their limit allows, besides [Tolerance].
+func Beside(t testing.TB, target string, arrived func() []Call) (late func(from, to time.Time) time.Duration) {
+	t.Helper()
+	pacer := start(t, target)
+	return func(from, to time.Time) time.Duration {
+		t.Helper()
+		if _, err := pacer.stop(); err != nil {
+			t.Fatal(err)
+		}
+		return latest(slices.DeleteFunc(arrived(), func(call Call) bool { return call.At.Before(from) || call.Due.After(to) }))
+	}
+}

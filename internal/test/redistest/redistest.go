@@ -26,6 +26,7 @@ type Server struct {
 	t       testing.TB
 	process *redisproc.Process
 	shared  bool
+	dir     string // of a server of Synced
 	client  func() *redis.Client
 }
 

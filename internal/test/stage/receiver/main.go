@@ -2,18 +2,20 @@
 // does not slow them down in the end-to-end tests.
 //
 // It prints three addresses: of the webhook receiver, of the mail server, and of the control
-// server with /calls, /calls/stats, /mails, /mails/stats, /fail?n=&status=, /slow?ms=, /hang and
-// /release.
+// server with /calls, /calls/stats, /mails, /mails/stats, /fail?n=&status=, /slow?ms=, /hang,
+// /release and /trickle?ms=.
 package main
 
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/clients/sandbox"
@@ -27,7 +29,11 @@ func main() {
 }
 
 func run() error {
-	provider, err := sandbox.NewHTTP()
+	var trickle atomic.Int64 // ms for each byte of an answer
+	provider, err := sandbox.NewHTTP(sandbox.Config{Answer: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		answer(w, time.Duration(trickle.Load())*time.Millisecond)
+	})})
 	if err != nil {
 		return err
 	}
@@ -58,6 +64,7 @@ func run() error {
 	mux.HandleFunc("POST /slow", func(_ http.ResponseWriter, r *http.Request) {
 		provider.Slow(time.Duration(number(r, "ms")) * time.Millisecond)
 	})
+	mux.HandleFunc("POST /trickle", func(_ http.ResponseWriter, r *http.Request) { trickle.Store(int64(number(r, "ms"))) })
 	mux.HandleFunc("POST /hang", func(http.ResponseWriter, *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -70,6 +77,26 @@ func run() error {
 	})
 	fmt.Println(provider.URL(), post.Addr(), "http://"+listener.Addr().String())
 	return http.Serve(listener, mux) // until the test kills it
+}
+
+// answer answers a call, or sends the answer byte by byte, from its first line on.
+func answer(w http.ResponseWriter, each time.Duration) {
+	const text = `{"ok":true}`
+	if each == 0 {
+		_, _ = io.WriteString(w, text) // the caller may be gone
+		return
+	}
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	for _, b := range fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(text), text) {
+		time.Sleep(each) // what it is for
+		if _, err := conn.Write([]byte{b}); err != nil {
+			return
+		}
+	}
 }
 
 func number(r *http.Request, name string) int {

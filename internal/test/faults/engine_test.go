@@ -1,0 +1,294 @@
+package faults
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/clients/sandbox"
+	"github.com/headgate/headgate/internal/test/law"
+	"github.com/headgate/headgate/internal/test/pacer"
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/stage"
+)
+
+var (
+	all    = flag.Bool("all", false, "run every scenario, not only the shortest")
+	update = flag.Bool("update", false, "write the figures into docs/reliability.md")
+)
+
+const tenant = "acme"
+
+// scenario is a fault under load, and what is promised about it.
+type scenario struct {
+	name, fault string // as in docs/reliability.md
+	quick       bool   // runs without -all
+
+	limits  string        // the limits file; "": rate per second for each tenant
+	rate    float64       // 0: 100 calls a second
+	burst   int           // 0: 1
+	jobs    int           // waiting before the fault; 0: 1,000
+	latency time.Duration // of the receiver
+	workers int           // 0: 2
+	env     []string      // of the workers
+	redis   []string      // of Redis
+	struck  bool          // the fault strikes all calls of the receiver, so the pacer has another one
+
+	start  func(*show) *redistest.Server // starts Redis; nil: as usual
+	before func(*show)                   // the workers do not run yet
+	fleet  func(*show)                   // starts the workers; nil: as usual
+	strike func(*show)                   // returns when the fault is over
+	after  func(*show)                   // when all jobs have ended
+
+	promise promise
+}
+
+// promise is what is promised beside these: nothing that was acknowledged is lost, a job that is called
+// more than once was under way at the fault and has the same key each time, and no limit is exceeded.
+type promise struct {
+	wiped    bool          // all that Redis had is lost
+	lost     int           // most acknowledged jobs that may be lost
+	twice    int           // most jobs that may be called more than once
+	flows    time.Duration // until calls are made at half of the limit again; 0: 5 s
+	again    time.Duration // until jobs under way at the fault are called again; 0: none has to be
+	used     float64       // least part of the limit used during the fault; 0: nothing is promised
+	archived int           // jobs that end without a call that was accepted
+	unended  bool          // the test does not wait until all jobs have ended
+}
+
+// show is a scenario under way.
+type show struct {
+	*stage.Stage
+	scenario
+	relay         *redistest.Relay
+	clock         *redistest.Clock
+	program       string // of workers that are not as usual
+	began, healed time.Time
+	ids           []string // of jobs sent by the scenario
+	busy          string   // why the times of this run prove nothing; "": they do
+}
+
+// heal notes that the fault is over. Without it, that is when strike returns.
+func (x *show) heal() { x.healed = time.Now() }
+
+// run returns the row of the scenario, or why the machine was too busy to measure it.
+func (sc scenario) run(t *testing.T) (row, busy string) {
+	if sc.rate == 0 {
+		sc.rate = 100
+	}
+	if sc.burst == 0 {
+		sc.burst = 1
+	}
+	if sc.jobs == 0 {
+		sc.jobs = 1000
+	}
+	if sc.workers == 0 {
+		sc.workers = 2
+	}
+	if sc.promise.flows == 0 {
+		sc.promise.flows = 5 * time.Second
+	}
+	if sc.limits == "" {
+		sc.limits = fmt.Sprintf(`queues: {webhook: {kinds: [webhook], limits: [{name: tenant, per: [tenant], algorithm: token_bucket, rate: %v/s, burst: %d}]}}`, sc.rate, sc.burst)
+	}
+	x := &show{scenario: sc, Stage: &stage.Stage{T: t}}
+	var server *redistest.Server
+	if sc.start != nil {
+		server = sc.start(x)
+	} else {
+		server = redistest.Start(t, sc.redis...)
+	}
+	x.Stage = stage.Bare(t, sc.limits, server)
+	x.Receive()
+	if sc.latency > 0 {
+		x.Order(fmt.Sprintf("/slow?ms=%d", sc.latency.Milliseconds()))
+	}
+	if sc.before != nil {
+		sc.before(x)
+	}
+	x.send(tenant, sc.jobs, "")
+	paced := x.Stage
+	if sc.struck {
+		paced = &stage.Stage{T: t, Bin: x.Bin}
+		paced.Receive()
+	}
+	late := pacer.Beside(t, paced.Calls, func() []pacer.Call { return paced.Paced("/calls") })
+	if sc.fleet != nil {
+		sc.fleet(x)
+	} else {
+		for range sc.workers {
+			x.Worker(sc.env...)
+		}
+	}
+	live := x.produce()
+	x.Wait(tenant, int(2*sc.rate+sc.rate*sc.latency.Seconds()), 60*time.Second)
+
+	x.began = time.Now()
+	sc.strike(x)
+	if x.healed.IsZero() {
+		x.heal()
+	}
+	time.Sleep(3 * time.Second) // new jobs are accepted after the fault, too
+	live.end()
+	if !sc.promise.unended {
+		x.end(4 * time.Minute)
+	}
+	if sc.after != nil {
+		sc.after(x)
+	}
+
+	calls := x.Stage.Log()
+	a, err := settleAccount(t.Context(), server.Client(), slices.Concat(x.ids, live.accepted), live.unknown, calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.judge(a)
+	last := calls[len(calls)-1].At // the receiver is busy with the list after that
+	row = x.measure(calls, a, late(x.began.Add(-time.Second), last))
+	t.Log(row, x.busy)
+	return row, x.busy
+}
+
+// send enqueues jobs before or during the fault with `enqueue bulk`.
+func (x *show) send(tenant string, n int, fields string) {
+	x.T.Helper()
+	x.Bulk(x.Jobs(tenant, n, fields))
+	for i := range n {
+		x.ids = append(x.ids, fmt.Sprintf("%s:%s-%d", tenant, tenant, i))
+	}
+}
+
+// end waits until nothing waits, or is under way.
+func (x *show) end(limit time.Duration) {
+	x.T.Helper()
+	client := x.Redis.Client()
+	x.Until(limit, "all jobs have ended", func() bool {
+		waiting, err := client.Eval(x.T.Context(), `local n = 0
+for _, lane in ipairs(redis.call('SMEMBERS', KEYS[1])) do n = n + redis.call('ZCARD', 'asynq:{webhook}:g:' .. lane) end
+return n + redis.call('LLEN', KEYS[2]) + redis.call('LLEN', KEYS[3]) + redis.call('ZCARD', KEYS[4]) + redis.call('ZCARD', KEYS[5])`,
+			[]string{"asynq:{webhook}:groups", "asynq:{webhook}:pending", "asynq:{webhook}:active", "asynq:{webhook}:retry", "asynq:{webhook}:scheduled"}).Int()
+		return err == nil && waiting == 0
+	})
+}
+
+// judge compares the account with the promise.
+func (x *show) judge(a account) {
+	x.T.Helper()
+	few := func(ids []string) string { return strings.Join(ids[:min(len(ids), 5)], ", ") }
+	if len(a.lost) > x.promise.lost && !x.promise.wiped {
+		x.T.Errorf("%d acknowledged jobs were not called and are not in Redis, at most %d may: %s", len(a.lost), x.promise.lost, few(a.lost))
+	}
+	if len(a.keys) > 0 {
+		x.T.Errorf("%d jobs were called with different idempotency keys: %s", len(a.keys), few(a.keys))
+	}
+	if len(a.strange) > 0 {
+		x.T.Errorf("%d jobs were called that nobody sent: %s", len(a.strange), few(a.strange))
+	}
+	if len(a.again) > x.promise.twice {
+		x.T.Errorf("%d jobs were called more than once, at most %d may", len(a.again), x.promise.twice)
+	}
+	// Under way is a job whose call had not been settled when the fault began, or began before its end.
+	from, to := x.began.Add(-x.latency-time.Second), x.healed.Add(time.Second)
+	if x.promise.wiped {
+		from = time.Time{} // what is sent again is new to a Redis without its data
+	}
+	for id, calls := range a.again {
+		for _, call := range calls[:len(calls)-1] {
+			if call.At.Before(from) || call.At.After(to) {
+				x.T.Errorf("%s was called again, although its call %v after the begin of the fault was not under way: %v", id, call.At.Sub(x.began), calls)
+				return
+			}
+		}
+	}
+	for state, ids := range a.elsewhere {
+		if !x.promise.unended && (state != "archived" || len(ids) > x.promise.archived) {
+			x.T.Errorf("%d jobs were not called, they are %s: %s", len(ids), state, few(ids))
+		}
+	}
+}
+
+// calm is how late the calls of the pacer may be where the use of a limit is judged: a machine that
+// keeps processes waiting for longer uses less.
+const calm = 25 * time.Millisecond
+
+// measure returns the row of the scenario. late is how late the calls of the pacer were: so much
+// closer together can calls arrive that were sent in time.
+func (x *show) measure(calls []sandbox.Call, a account, late time.Duration) string {
+	x.T.Helper()
+	at := stage.Times(calls, stage.OfTenant(tenant))
+	slices.SortFunc(at, time.Time.Compare)
+	wrong := x.T.Errorf
+	if late > pacer.Starved {
+		x.busy = fmt.Sprintf("machine too busy: the pacer's calls were up to %v late", late)
+		wrong = x.T.Logf
+	}
+	if err := law.Check(at, x.rate, x.burst, pacer.Tolerance+late); err != nil {
+		wrong("%v", err)
+	}
+	early := time.Duration(law.Excess(at, x.rate, x.burst) / x.rate * float64(time.Second))
+
+	flows, ok := x.flowsAgain(at)
+	if !ok {
+		wrong("calls do not flow again")
+	} else if flows > x.promise.flows {
+		wrong("calls flow again after %v, promised are %v", flows, x.promise.flows)
+	}
+	until := x.healed.Add(flows)
+	if least := x.began.Add(5 * time.Second); until.Before(least) {
+		until = least // a fault of a moment
+	}
+	during := x.used(at, x.began, until)
+	if during < x.promise.used && late > calm {
+		x.T.Logf("%.2f of the limit was used, which proves nothing: the pacer's calls were up to %v late", during, late)
+	} else if during < x.promise.used {
+		wrong("%.2f of the limit was used during the fault, promised is %.2f", during, x.promise.used)
+	}
+	again := time.Duration(math.MaxInt64)
+	for _, of := range a.again {
+		again = min(again, of[len(of)-1].At.Sub(x.healed))
+	}
+	took := "-"
+	if x.promise.again > 0 && len(a.again) > 0 {
+		if again > x.promise.again {
+			wrong("the first job under way was called again after %v, promised are %v", again, x.promise.again)
+		}
+		took = fmt.Sprintf("%.1f s (≤ %.0f s)", max(again, 0).Seconds(), x.promise.again.Seconds())
+	}
+	lost := fmt.Sprintf("%d (≤ %d)", len(a.lost), x.promise.lost)
+	if x.promise.wiped {
+		lost = fmt.Sprint(len(a.lost), " (all that Redis had)")
+	}
+	promised := ""
+	if x.promise.used > 0 {
+		promised = fmt.Sprintf(" (≥ %.0f %%)", 100*x.promise.used)
+	}
+	return fmt.Sprintf("| %s | %d | %s | %d (≤ %d) | %.1f s (≤ %.0f s) | %s | %.0f %%%s | %.1f ms of %.1f ms |\n",
+		x.fault, a.acknowledged, lost, len(a.again), x.promise.twice, flows.Seconds(), x.promise.flows.Seconds(), took,
+		100*during, promised, early.Seconds()*1000, (pacer.Tolerance+late).Seconds()*1000)
+}
+
+// flowsAgain is how long after the fault it took until the calls of a second were half of the limit.
+func (x *show) flowsAgain(at []time.Time) (after time.Duration, ok bool) {
+	n := int(x.rate / 2)
+	for i, t := range at {
+		if !t.Before(x.healed) && i+n < len(at) && at[i+n].Sub(t) <= time.Second {
+			return t.Sub(x.healed), true
+		}
+	}
+	return 0, false
+}
+
+// used is the part of the limit that was used between two times.
+func (x *show) used(at []time.Time, from, to time.Time) float64 {
+	n := 0
+	for _, t := range at {
+		if !t.Before(from) && t.Before(to) {
+			n++
+		}
+	}
+	return float64(n) / x.rate / max(to.Sub(from).Seconds(), 1/x.rate)
+}

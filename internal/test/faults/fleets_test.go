@@ -1,0 +1,116 @@
+package faults
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/lifecycle"
+)
+
+// ofFleets are what operators do, and what many jobs do at once.
+var ofFleets = []scenario{
+	{
+		name: "rolling", fault: "rolling restart of two workers, twenty times",
+		jobs: 5000, latency: 50 * time.Millisecond,
+		strike: func(x *show) {
+			for i := range 20 {
+				x.Worker()
+				old := x.Workers[i]
+				old.Signal(syscall.SIGTERM)
+				<-old.Done
+			}
+		},
+		promise: promise{used: 0.9},
+	},
+	{
+		name: "flipping-limits", fault: "the limits file changes between 100/s and 50/s ten times a second, for 10 s",
+		jobs: 1500,
+		strike: func(x *show) {
+			for end, i := time.Now().Add(10*time.Second), 0; time.Now().Before(end); i++ {
+				x.limit([]int{50, 100}[i%2])
+				time.Sleep(100 * time.Millisecond) // the fault itself
+			}
+			x.limit(100)
+		},
+		promise: promise{used: 0.4},
+	},
+	{
+		name: "archive", fault: "11,000 jobs are refused for good and archived",
+		rate: 500, jobs: 14000, struck: true,
+		strike: func(x *show) {
+			x.Order("/fail?n=11000&status=400")
+			x.Until(2*time.Minute, "they are archived", func() bool { return x.archived() >= 11000 })
+		},
+		after: func(x *show) {
+			if n := x.archived(); n != 11000 {
+				x.T.Errorf("%d jobs are in the archive", n)
+			}
+			inspector, query, listed := inspect.New(x.Redis.Client()), inspect.JobQuery{State: lifecycle.StateArchived, Limit: 200}, 0
+			for first := true; first || query.Cursor != ""; first = false {
+				page, err := inspector.ListJobs(x.T.Context(), "webhook", query)
+				if err != nil {
+					x.T.Fatal(err)
+				}
+				query.Cursor, listed = page.Next, listed+len(page.Jobs)
+			}
+			if listed != 11000 {
+				x.T.Errorf("%d archived jobs are listed", listed)
+			}
+		},
+		promise: promise{used: 0.8},
+	},
+	{
+		name: "retries", fault: "100,000 retries of another tenant are due at one instant",
+		jobs: 8000, strike: (*show).manyRetries,
+		after: func(x *show) {
+			x.Wait(tenant, x.jobs, 2*time.Minute)
+		},
+		promise: promise{used: 0.8, unended: true},
+	},
+}
+
+func (x *show) limit(rate int) {
+	x.T.Helper()
+	path := x.Write("limits.new", fmt.Sprintf(`queues: {webhook: {kinds: [webhook], limits: [{name: tenant, per: [tenant], algorithm: token_bucket, rate: %d/s}]}}`, rate))
+	if err := os.Rename(path, filepath.Join(x.Dir, "limits.yaml")); err != nil {
+		x.T.Fatal(err)
+	}
+}
+
+func (x *show) archived() int64 {
+	client, ctx := x.Redis.Client(), x.T.Context()
+	return client.ZCard(ctx, "asynq:{webhook}:archived").Val() + client.ZCard(ctx, "headgate:{webhook}:archive").Val()
+}
+
+// manyRetries ends when all of them are back in their lane.
+func (x *show) manyRetries() {
+	const other, n = "other", 100_000
+	x.send(other, n, `,"in":"1h"`)
+	client, ctx := x.Redis.Client(), x.T.Context()
+	due := time.Now().Add(10 * time.Second).Unix()
+	for {
+		// As if the calls of all of them had failed at once.
+		left, err := client.Eval(ctx, `local ids = redis.call('ZRANGE', KEYS[1], 0, 499)
+for _, id in ipairs(ids) do
+  redis.call('HSET', 'asynq:{webhook}:t:' .. id, 'state', 'retry')
+  redis.call('ZREM', KEYS[1], id)
+  redis.call('ZADD', KEYS[2], ARGV[1], id)
+end
+return redis.call('ZCARD', KEYS[1])`, []string{"asynq:{webhook}:scheduled", "asynq:{webhook}:retry"}, due).Int()
+		if err != nil {
+			x.T.Fatal(err)
+		}
+		if left == 0 {
+			break
+		}
+	}
+	x.T.Logf("all are to be retried, %v before they are due", time.Until(time.Unix(due, 0)))
+	x.began = time.Unix(due, 0)
+	x.Until(90*time.Second, "all retries are in their lane", func() bool {
+		return time.Now().After(x.began) && client.ZCard(ctx, "asynq:{webhook}:retry").Val() == 0
+	})
+}

@@ -1,0 +1,28 @@
+package faults
+
+import (
+	"github.com/headgate/headgate/internal/test/redistest"
+)
+
+// ofPower are power cuts of the machine of Redis: it loses what it had written and not synced.
+var ofPower = []scenario{
+	{
+		name: "power-always", fault: "power cut of Redis, `appendfsync always`", quick: true,
+		jobs: 600, start: func(x *show) *redistest.Server { return redistest.Synced(x.T, "--appendfsync", "always") },
+		strike: (*show).powerCut,
+	},
+	{
+		// What the last second wrote may be gone. So jobs that were acknowledged in that second may be
+		// lost, and calls of that second may be made again.
+		name: "power-everysec", fault: "power cut of Redis, `appendfsync everysec`",
+		jobs: 600, start: func(x *show) *redistest.Server { return redistest.Synced(x.T, "--appendfsync", "everysec") },
+		strike:  (*show).powerCut,
+		promise: promise{lost: 2 * pouredPerSecond, twice: 200},
+	},
+}
+
+func (x *show) powerCut() {
+	dropped := x.Redis.PowerCut()
+	x.T.Logf("%d bytes were dropped", dropped)
+	x.Redis.Restart()
+}
