@@ -1,0 +1,359 @@
+package partition
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/internal/limitlua"
+)
+
+// Ledger says which permits of one limit are leased to whom. It has no clock and does no I/O:
+// times are passed in, in µs since the epoch of one clock, and whoever keeps the ledger stores
+// it with [Ledger.MarshalJSON] after each change, before the answer is used.
+type Ledger struct {
+	limit limitlua.Limit
+	spec  limitlua.Spec
+	s     state
+}
+
+// state is what is stored of a ledger.
+type state struct {
+	Claims   map[string]*claim   `json:"claims"` // by member
+	Accounts map[string]*account `json:"accounts"`
+	Version  uint64              `json:"version"` // of the account that changed last
+
+	// Of a rate:
+	Next Point  `json:"next"`           // the end of what was ever leased
+	Free []Span `json:"free,omitempty"` // given back, in order of time
+	Rate pace   `json:"rate,omitzero"`  // under which Next was reached
+	At   int64  `json:"at,omitempty"`   // the latest time
+
+	// Of a quota: the window, and what is leased of it; of a concurrency limit: Used is not
+	// to be leased before End, as it may be in use.
+	Start int64 `json:"start,omitempty"`
+	End   int64 `json:"end,omitempty"`
+	Used  int64 `json:"used,omitempty"`
+}
+
+// account is what one holder has.
+type account struct {
+	Member  string `json:"member"`
+	Version uint64 `json:"version"` // changes whenever the account does
+	Asked   int64  `json:"asked"`
+	Spans   []Span `json:"spans,omitempty"` // of a rate
+	N       int64  `json:"n,omitempty"`     // of a quota: used ones count
+	Until   int64  `json:"until,omitempty"` // of a concurrency limit
+}
+
+// forgotten is how long the account of a holder that has nothing is remembered.
+const forgotten = 10 * time.Minute
+
+// NewLedger returns the ledger of a limit of which nothing was leased yet. A leaky bucket
+// without a capacity admits calls that cost one permit. The error says why a limit cannot be
+// leased: those with a sliding window would have to know each call.
+func NewLedger(limit limitlua.Limit) (*Ledger, error) {
+	spec := limit.Spec(true, Horizon)
+	switch spec.Algorithm {
+	case "tb", "lb", "fw", "cc":
+	default:
+		return nil, fmt.Errorf("a limit of algorithm %s cannot be leased: use token_bucket, leaky_bucket, fixed_window or concurrency", limit.Algorithm)
+	}
+	l := &Ledger{limit: limit, spec: spec}
+	l.s.Claims, l.s.Accounts = map[string]*claim{}, map[string]*account{}
+	l.s.Rate = l.pace()
+	return l, nil
+}
+
+func (l *Ledger) pace() pace {
+	r := pace{Permit: l.spec.Permit, Flow: l.spec.Flow}
+	if l.spec.Algorithm == "tb" {
+		r.Burst = l.spec.Burst
+	}
+	return r
+}
+
+func (l *Ledger) rated() bool { return l.spec.Algorithm == "tb" || l.spec.Algorithm == "lb" }
+
+// MarshalJSON returns the ledger without its limit.
+func (l *Ledger) MarshalJSON() ([]byte, error) { return json.Marshal(l.s) }
+
+// UnmarshalJSON reads what MarshalJSON returned, into a ledger that [NewLedger] made. If the
+// limit's rate is another one since, what was leased stands.
+func (l *Ledger) UnmarshalJSON(text []byte) error {
+	s := state{Claims: map[string]*claim{}, Accounts: map[string]*account{}}
+	if err := json.Unmarshal(text, &s); err != nil {
+		return fmt.Errorf("ledger: %w", err)
+	}
+	l.s = s
+	return nil
+}
+
+// Lost makes a ledger safe to use after its stored state was lost, or may be older than what
+// holders were told: after a failover, for example. It leases nothing that may be leased
+// already. This costs a rate its horizon and burst, a quota the rest of its window, and a
+// concurrency limit the time of a lease.
+func (l *Ledger) Lost(now int64) {
+	version := l.s.Version
+	l.s = state{Claims: map[string]*claim{}, Accounts: map[string]*account{}, Rate: l.pace()}
+	// Accounts are told apart by versions, and no lost one may come back.
+	l.s.Version = max(version, uint64(now))
+	switch l.spec.Algorithm {
+	case "tb", "lb":
+		l.s.Next, l.s.At = Point{US: l.horizon(now) + l.s.Rate.after(Point{}, l.maxCost()).up()}, now
+	case "fw":
+		l.s.Start, l.s.End = l.window(now)
+		l.s.Used = l.spec.Burst
+	case "cc":
+		l.s.Used, l.s.End = l.spec.Burst, now+l.spec.Lease
+	}
+}
+
+// maxCost is the largest cost of a call. A lease for one may exceed the horizon by as much.
+func (l *Ledger) maxCost() int64 { return max(1, l.spec.Burst) }
+
+// horizon is the last moment that a permit leased now may begin at.
+func (l *Ledger) horizon(now int64) int64 {
+	r := l.s.Rate
+	return now + Horizon.Microseconds() + max(0, r.Burst-1)*r.Permit/r.Flow
+}
+
+// window returns the window of a quota that holds now.
+func (l *Ledger) window(now int64) (start, end int64) {
+	if l.spec.Window > 0 {
+		start = now - now%l.spec.Window
+		return start, start + l.spec.Window
+	}
+	windows := l.limit.Windows(time.UnixMicro(now), 1)
+	return windows[1], windows[2]
+}
+
+// Ask is what a holder tells a ledger, and what it would like to have. [Holder.Ask] makes it.
+type Ask struct {
+	Member  string  `json:"member"`  // the name of the partition's queue, or of a queue that shares the limit
+	Holder  string  `json:"holder"`  // of this life of the member's state
+	Version uint64  `json:"version"` // the latest version of the holder's account that it has seen
+	Want    int64   `json:"want"`    // permits that it could use at once, beyond those it has
+	Least   int64   `json:"least"`   // how many its next call takes; 0: 1
+	Weight  float64 `json:"weight"`  // of its tenants with backlog
+	Firsts  int64   `json:"firsts"`  // first jobs that it ever had
+
+	Keep []Span `json:"keep,omitempty"` // of a rate: its spans, without what it gives back
+	N    int64  `json:"n,omitempty"`    // else: permits that it keeps; of a quota, used ones included
+}
+
+// Answer is the state of the holder's account.
+type Answer struct {
+	Version uint64 `json:"version"`
+	Spans   []Span `json:"spans,omitempty"` // of a rate
+	N       int64  `json:"n,omitempty"`     // of a quota: used ones included; of a concurrency limit: calls at once
+	From    int64  `json:"from,omitempty"`  // of a quota: its window
+	Until   int64  `json:"until,omitempty"` // when N lapses
+	Fair    int64  `json:"fair,omitempty"`  // of a concurrency limit: what the member should have
+}
+
+// Ask leases permits to a holder.
+//
+// An ask takes effect only if it has the current version of the account, so it takes effect
+// once, however often and late it arrives. In any case the answer is what the account is now,
+// so whoever missed an answer gets it with the next one.
+func (l *Ledger) Ask(now int64, a Ask) Answer {
+	l.expire(now)
+	acc := l.s.Accounts[a.Holder]
+	if acc == nil {
+		acc = &account{Member: a.Member}
+		l.s.Accounts[a.Holder] = acc
+		if a.Version > 0 { // an account that was forgotten
+			l.changed(acc)
+		}
+	}
+	acc.Asked = max(acc.Asked, now)
+	if acc.Version == a.Version {
+		if l.rated() {
+			l.askRate(now, acc, &a)
+		} else {
+			l.askStock(now, acc, &a)
+		}
+	}
+	answer := Answer{Version: acc.Version, Spans: slices.Clone(acc.Spans), N: acc.N}
+	switch l.spec.Algorithm {
+	case "fw":
+		answer.From, answer.Until = l.s.Start, l.s.End
+	case "cc":
+		answer.Until = acc.Until
+		if c := l.s.Claims[a.Member]; c != nil {
+			answer.Fair = entitled(l.s.Claims, a.Member, l.spec.Burst)
+		}
+	}
+	return answer
+}
+
+func (l *Ledger) changed(acc *account) {
+	l.s.Version++
+	acc.Version = l.s.Version
+}
+
+// expire forgets leases that are over.
+func (l *Ledger) expire(now int64) {
+	if l.rated() {
+		if now < l.s.At-time.Second.Microseconds() {
+			l.Lost(now) // the clock was set back
+		}
+		l.s.At = max(l.s.At, now)
+		l.convert(now)
+	}
+	if l.spec.Algorithm == "fw" && now >= l.s.End {
+		l.s.Start, l.s.End = l.window(now)
+		l.s.Used = 0
+		for _, acc := range l.s.Accounts {
+			acc.N = 0
+			l.changed(acc)
+		}
+	}
+	if l.spec.Algorithm == "cc" && now >= l.s.End {
+		l.s.Used = 0
+	}
+	for holder, acc := range l.s.Accounts {
+		acc.Spans = slices.DeleteFunc(acc.Spans, func(s Span) bool { return s.End.US < now })
+		if l.spec.Algorithm == "cc" && acc.N > 0 && acc.Until <= now {
+			acc.N = 0
+			l.changed(acc)
+		}
+		if acc.N == 0 && len(acc.Spans) == 0 && now-acc.Asked > forgotten.Microseconds() {
+			delete(l.s.Accounts, holder)
+		}
+	}
+}
+
+// convert follows a change of the rate. What was leased stands, and the new rate begins where
+// it ends. What is owed is no less than before, in permits and in time.
+func (l *Ledger) convert(now int64) {
+	was, is := l.s.Rate, l.pace()
+	if was == is {
+		return
+	}
+	l.s.Rate = is
+	owed := float64(max(0, l.s.Next.up()-now))
+	slower := float64(is.Permit) / float64(is.Flow) * float64(was.Flow) / float64(was.Permit)
+	if most := math.Exp2(51); slower > 1 {
+		owed = min(math.Ceil(owed*slower), most)
+	}
+	l.s.Next = Point{US: now + int64(owed)}
+}
+
+// askRate takes back what the holder does not keep, and leases the next part of the timeline:
+// first what others gave back.
+func (l *Ledger) askRate(now int64, acc *account, a *Ask) {
+	l.takeBack(acc, a.Keep)
+	r := l.s.Rate
+	c := report(l.s.Claims, a, now)
+
+	first := now + Lead.Microseconds()
+	l.s.Free = slices.DeleteFunc(l.s.Free, func(s Span) bool { return s.pace != r || !s.cut(first) })
+	pool := int64(0)
+	for i := range l.s.Free {
+		l.s.Free[i].cut(first)
+		pool += r.permits(l.s.Free[i].From, l.s.Free[i].End)
+	}
+	next := l.s.Next
+	if next.up() < first {
+		next = Point{US: first}
+	}
+	pool += r.until(next, l.horizon(now))
+
+	n := entitled(l.s.Claims, a.Member, pool)
+	if n == 0 {
+		return
+	}
+	// Its turn has come, so it gets enough for a call, also beyond the horizon.
+	least := min(max(1, a.Least), l.maxCost())
+	n = max(n, least)
+	c.granted(n, now)
+	l.changed(acc)
+	for len(l.s.Free) > 0 && n > 0 {
+		s := &l.s.Free[0]
+		have := r.permits(s.From, s.End)
+		if have < least {
+			break // it would be of no use
+		}
+		part := Span{r, s.From, r.after(s.From, min(n, have))}
+		n -= min(n, have)
+		acc.Spans = append(acc.Spans, part)
+		s.From = part.End
+		if r.permits(s.From, s.End) == 0 {
+			l.s.Free = l.s.Free[1:]
+		}
+	}
+	if n > 0 {
+		n = max(n, least)
+		l.s.Next = r.after(next, n)
+		acc.Spans = append(acc.Spans, Span{r, next, l.s.Next})
+	}
+}
+
+// takeBack shortens the spans of an account to what its holder keeps of them. A span that the
+// holder does not name is kept: it may not know of it yet.
+func (l *Ledger) takeBack(acc *account, keep []Span) {
+	back := false
+	for i := range acc.Spans {
+		s := &acc.Spans[i]
+		for _, k := range keep {
+			if k.From == s.From && k.End.before(s.End) && !k.End.before(s.From) {
+				l.s.Free = append(l.s.Free, Span{s.pace, k.End, s.End})
+				s.End, back = k.End, true
+			}
+		}
+	}
+	if !back {
+		return
+	}
+	acc.Spans = slices.DeleteFunc(acc.Spans, func(s Span) bool { return !s.From.before(s.End) })
+	slices.SortFunc(l.s.Free, func(a, b Span) int {
+		if a.From.before(b.From) {
+			return -1
+		}
+		return 1
+	})
+	l.changed(acc)
+}
+
+// askStock leases permits of a quota or a concurrency limit.
+func (l *Ledger) askStock(now int64, acc *account, a *Ask) {
+	if a.N >= 0 && a.N < acc.N {
+		acc.N = a.N
+		l.changed(acc)
+	}
+	calls := l.spec.Algorithm == "cc"
+	left := l.spec.Burst - l.s.Used
+	for _, other := range l.s.Accounts {
+		left -= other.N
+	}
+	c := report(l.s.Claims, a, now)
+	var n int64
+	if calls {
+		// Calls at once are divided as they are, and not by what was had before.
+		for _, one := range l.s.Claims {
+			one.Level, one.First = 0, 0
+		}
+		c.Want += acc.N
+		n = min(entitled(l.s.Claims, a.Member, l.spec.Burst)-acc.N, left)
+	} else if n = entitled(l.s.Claims, a.Member, left); n > 0 {
+		n = min(max(n, a.Least), left)
+		if n < a.Least {
+			n = 0
+		}
+	}
+	if n > 0 {
+		acc.N += n
+		if !calls {
+			c.granted(n, now)
+		}
+		l.changed(acc)
+	}
+	if calls && acc.N > 0 {
+		acc.Until = now + l.spec.Lease
+		l.changed(acc)
+	}
+}
