@@ -52,6 +52,7 @@ type scenario struct {
 type promise struct {
 	wiped    bool          // all that Redis had is lost
 	lost     int           // most acknowledged jobs that may be lost
+	forgets  time.Duration // what Redis was told in so much time before the fault is lost
 	twice    int           // most jobs that may be called more than once
 	flows    time.Duration // until calls are made at half of the limit again; 0: 5 s
 	again    time.Duration // until jobs under way at the fault are called again; 0: none has to be
@@ -147,8 +148,8 @@ func (sc scenario) run(t *testing.T) (row, busy string) {
 		t.Fatal(err)
 	}
 	x.judge(a)
-	last := calls[len(calls)-1].At // the receiver is busy with the list after that
-	row = x.measure(calls, a, late(x.began.Add(-time.Second), last))
+	// Until the last call: the receiver is busy with the list after that.
+	row = x.measure(calls, a, late(calls[0].At, calls[len(calls)-1].At))
 	t.Log(row, x.busy)
 	return row, x.busy
 }
@@ -192,7 +193,7 @@ func (x *show) judge(a account) {
 		x.T.Errorf("%d jobs were called more than once, at most %d may", len(a.again), x.promise.twice)
 	}
 	// Under way is a job whose call had not been settled when the fault began, or began before its end.
-	from, to := x.began.Add(-x.latency-time.Second), x.healed.Add(time.Second)
+	from, to := x.began.Add(-x.latency-time.Second-x.promise.forgets), x.healed.Add(time.Second)
 	if x.promise.wiped {
 		from = time.Time{} // what is sent again is new to a Redis without its data
 	}

@@ -81,7 +81,7 @@ func (x *show) loseReplies() {
 func scriptNames(t testing.TB) func(script string) string {
 	t.Helper()
 	bodies := map[string]string{}
-	for _, pattern := range []string{"queue/internal/store/*.lua", "throttle/*.lua", "internal/*/*.lua"} {
+	for _, pattern := range []string{"queue/internal/store/*.lua", "internal/limitlua/*.lua"} {
 		paths, err := filepath.Glob(filepath.Join("..", "..", "..", pattern))
 		if err != nil {
 			t.Fatal(err)

@@ -27,9 +27,10 @@ var ofResources = []scenario{
 	{
 		name: "versions", fault: "a worker built from an older commit beside one of this commit; then both are replaced",
 		jobs: 3000, latency: 50 * time.Millisecond,
+		before: func(x *show) { x.program = x.older() },
 		fleet: func(x *show) {
 			x.Worker()
-			w := x.Start([]string{x.older()})
+			w := x.Start([]string{x.program})
 			x.Until(20*time.Second, "the older worker is ready", w.Ready)
 		},
 		strike: func(x *show) {
