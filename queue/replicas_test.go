@@ -1,0 +1,382 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
+)
+
+// safeAndPlain publishes two queues that differ only in their durability.
+func safeAndPlain(t *testing.T, client redis.UniversalClient) {
+	t.Helper()
+	set := limits.Set{Queues: map[string]limits.Queue{"safe": {Durability: limits.Replicated}, "plain": {}}}
+	if err := operate.Publish(t.Context(), client, set); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// found reports whether Redis has a job.
+func found(t *testing.T, client redis.UniversalClient, queue, id string) bool {
+	t.Helper()
+	n, err := client.Exists(t.Context(), asynqwire.Key(queue, "t:"+id)).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n == 1
+}
+
+// within returns a context that ends after d.
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// load is producers that enqueue into both queues, and what they were told.
+type load struct {
+	mu       sync.Mutex
+	accepted map[string][]string // ids by queue
+	stop     func()
+}
+
+// startLoad starts four producers for each of the queues safe and plain.
+func startLoad(t *testing.T, client redis.UniversalClient) *load {
+	l := &load{accepted: map[string][]string{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	l.stop = sync.OnceFunc(func() { cancel(); all.Wait() })
+	t.Cleanup(l.stop)
+	producer := NewClient(client)
+	for i := range 8 {
+		queue, durability := "safe", limits.Replicated
+		if i%2 == 0 {
+			queue, durability = "plain", limits.Primary
+		}
+		all.Go(func() {
+			for ctx.Err() == nil {
+				trying, cancel := context.WithTimeout(ctx, 20*time.Second)
+				receipt, err := producer.Enqueue(trying, Job{Kind: "call", Queue: queue, Tenant: "a", Payload: json.RawMessage(`{}`)})
+				cancel()
+				if err != nil {
+					continue
+				}
+				if receipt.Durability != durability {
+					t.Errorf("a job of queue %s is accepted as %s", queue, receipt.Durability)
+				}
+				l.mu.Lock()
+				l.accepted[queue] = append(l.accepted[queue], receipt.ID)
+				l.mu.Unlock()
+			}
+		})
+	}
+	return l
+}
+
+// more waits until so many more jobs of a queue were accepted.
+func (l *load) more(t *testing.T, queue string, n int) {
+	t.Helper()
+	count := func() int {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.accepted[queue])
+	}
+	n += count()
+	until(t, "more jobs of queue "+queue+" are accepted", func() bool { return count() >= n })
+}
+
+// missing returns how many accepted jobs of each queue are neither at the receiver nor in Redis.
+func (l *load) missing(t *testing.T, received map[string]int, client redis.UniversalClient) map[string]int {
+	t.Helper()
+	l.stop()
+	missing := map[string]int{}
+	for queue, ids := range l.accepted {
+		for _, id := range ids {
+			if received[id] == 0 && !found(t, client, queue, id) {
+				missing[queue]++
+			}
+		}
+		t.Logf("queue %s: %d accepted, %d missing", queue, len(ids), missing[queue])
+	}
+	return missing
+}
+
+// sentinelClient returns a client that finds the primary by a sentinel.
+func sentinelClient(t *testing.T, sentinel *redistest.Sentinel) (*redis.UniversalOptions, redis.UniversalClient) {
+	t.Helper()
+	options, err := ParseRedisURL(sentinel.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewUniversalClient(options)
+	t.Cleanup(func() { client.Close() })
+	return options, client
+}
+
+// TestReplicatedThroughSwitch: a planned switch of the primary under load, to a replica that lags,
+// loses no accepted job of a replicated queue. It does lose jobs of the other queue, so the test can
+// see losses.
+func TestReplicatedThroughSwitch(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
+	primary := redistest.Start(t)
+	replica := primary.StartReplica()
+	safeAndPlain(t, primary.Client())
+	sentinel := primary.StartSentinel(replica)
+	options, client := sentinelClient(t, sentinel)
+	worker, err := New(Config{Redis: options, Queues: []string{"safe", "plain"}, Concurrency: 20, ShutdownTimeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := newReceiver(-1)
+	Handle(worker, "call", calls.handle)
+	running, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop()
+	all.Go(func() {
+		if err := worker.Run(running); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+
+	l := startLoad(t, client)
+	l.more(t, "safe", 100)
+	replica.Pause()
+	l.more(t, "plain", 300)
+	sentinel.Failover()
+	replica.Resume()
+	sentinel.WaitPrimary(replica)
+	primary.Follow(replica) // the sentinel turns it ten seconds later
+	l.more(t, "plain", 100)
+	l.more(t, "safe", 100)
+	stop()
+	all.Wait()
+	missing := l.missing(t, calls.jobs, client)
+	if missing["safe"] > 0 || missing["plain"] == 0 {
+		t.Errorf("missing after the switch: %v; want none of the replicated queue, and some of the other", missing)
+	}
+}
+
+// TestReplicatedThroughCrash: a primary that dies while its replica has no connection to it takes no
+// accepted job of a replicated queue along.
+func TestReplicatedThroughCrash(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
+	primary := redistest.Start(t)
+	replica := primary.StartReplica()
+	safeAndPlain(t, primary.Client())
+	sentinel := primary.StartSentinel(replica)
+	_, client := sentinelClient(t, sentinel)
+	l := startLoad(t, client)
+	l.more(t, "safe", 100)
+	if err := replica.Client().ReplicaOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	l.more(t, "plain", 100)
+	primary.Kill()
+	sentinel.WaitPrimary(replica)
+	redistest.Start(t).Follow(replica) // nothing is accepted before
+	l.more(t, "safe", 100)
+	missing := l.missing(t, nil, client)
+	if missing["safe"] > 0 || missing["plain"] == 0 {
+		t.Errorf("missing after the crash: %v; want none of the replicated queue, and some of the other", missing)
+	}
+}
+
+// TestReplicatedInSplitBrain: producers still reach the old primary after its replica has become
+// another one. It accepts no job of a replicated queue, and with min-replicas-to-write none at all.
+func TestReplicatedInSplitBrain(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
+	primary := redistest.Start(t)
+	replica := primary.StartReplica()
+	old := primary.Client()
+	safeAndPlain(t, old)
+	l := startLoad(t, old)
+	l.more(t, "safe", 100)
+	replica.Promote()
+	l.more(t, "plain", 100)
+	l.stop()
+	job := Job{Kind: "call", Queue: "safe", Tenant: "a", Key: "k"}
+	if _, err := NewClient(old).Enqueue(within(t, 100*time.Millisecond), job); !errors.Is(err, ErrUnknown) || !errors.Is(err, ErrNotReplicated) {
+		t.Errorf("the old primary has a job alone: %v", err)
+	}
+	for _, set := range [][2]string{{"min-replicas-to-write", "1"}, {"min-replicas-max-lag", "1"}} {
+		if err := old.ConfigSet(t.Context(), set[0], set[1]).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, queue := range []string{"safe", "plain"} {
+		job.Queue, job.Key = queue, "other"
+		if _, err := NewClient(old).Enqueue(within(t, 100*time.Millisecond), job); !redis.HasErrorPrefix(err, "NOREPLICAS") || errors.Is(err, ErrUnknown) {
+			t.Errorf("queue %s, with min-replicas-to-write: %v", queue, err)
+		}
+	}
+	if err := old.ConfigSet(t.Context(), "min-replicas-to-write", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	primary.Follow(replica) // what it had alone is gone
+	missing := l.missing(t, nil, old)
+	if missing["safe"] > 0 || missing["plain"] == 0 {
+		t.Errorf("missing after the split: %v; want none of the replicated queue, and some of the other", missing)
+	}
+}
+
+// TestNoReplica: without a replica the caller learns in time that only the primary has the job.
+// Sending it again gives the same job, also without a key as long as the call itself goes on.
+func TestNoReplica(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	safeAndPlain(t, server.Client())
+	client := NewClient(server.Client())
+	job := Job{Kind: "call", Queue: "safe", Tenant: "a", Key: "k"}
+	began := time.Now()
+	_, err := client.Enqueue(within(t, 300*time.Millisecond), job)
+	const want = `enqueue in "safe": not known whether the job was enqueued: the primary has accepted the job, but no replica has acknowledged it within `
+	if !errors.Is(err, ErrUnknown) || !errors.Is(err, ErrNotReplicated) || !strings.HasPrefix(fmt.Sprint(err), want) {
+		t.Errorf("without a replica: %v", err)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("after %v of 300 ms", took)
+	}
+	if !found(t, server.Client(), "safe", "a:k") {
+		t.Error("the primary does not have the job")
+	}
+
+	// What was rejected is certain, whatever replicas have.
+	conflict := job
+	conflict.Payload = json.RawMessage(`{"another":1}`)
+	if _, err := client.Enqueue(within(t, 20*time.Second), conflict); !errors.Is(err, ErrConflict) || errors.Is(err, ErrUnknown) {
+		t.Errorf("a conflict: %v", err)
+	}
+	results := client.EnqueueMany(within(t, 300*time.Millisecond), []Job{job, conflict})
+	if !errors.Is(results[0].Err, ErrNotReplicated) || !errors.Is(results[1].Err, ErrConflict) || errors.Is(results[1].Err, ErrUnknown) {
+		t.Errorf("a job and a conflict: %v, %v", results[0].Err, results[1].Err)
+	}
+
+	var without Receipt
+	ended := make(chan error, 1)
+	go func() {
+		var err error
+		without, err = client.Enqueue(within(t, 20*time.Second), Job{Kind: "call", Queue: "safe", Tenant: "b"})
+		ended <- err
+	}()
+	until(t, "the primary has the job", func() bool {
+		return server.Client().ZCard(t.Context(), asynqwire.Key("safe", "g:b;kind=call")).Val() == 1
+	})
+	server.StartReplica()
+	if err := <-ended; err != nil || without.Durability != limits.Replicated || without.Existing {
+		t.Errorf("with a replica: %+v, %v", without, err)
+	}
+	if n := server.Client().ZCard(t.Context(), asynqwire.Key("safe", "g:b;kind=call")).Val(); n != 1 {
+		t.Errorf("one job became %d", n)
+	}
+	receipt, err := client.Enqueue(within(t, 20*time.Second), job)
+	if err != nil || receipt.ID != "a:k" || !receipt.Existing || receipt.Durability != limits.Replicated {
+		t.Errorf("the same job again: %+v, %v", receipt, err)
+	}
+}
+
+// TestOneWait: a request waits for replicas once, whatever jobs it has, and jobs of other queues do
+// not wait.
+func TestOneWait(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	server.StartReplica()
+	safeAndPlain(t, server.Client())
+	client := NewClient(server.Client())
+	waits := func() int {
+		stats, err := server.Client().InfoMap(t.Context(), "commandstats").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		_, _ = fmt.Sscanf(stats["Commandstats"]["cmdstat_wait"], "calls=%d", &n) // 0 when there was none
+		return n
+	}
+	enqueue := func(queue string, n int) {
+		t.Helper()
+		jobs := make([]Job, n)
+		for i := range jobs {
+			jobs[i] = Job{Kind: "call", Queue: queue, Tenant: "a"}
+		}
+		for _, result := range client.EnqueueMany(t.Context(), jobs) {
+			if result.Err != nil {
+				t.Fatal(result.Err)
+			}
+		}
+	}
+	enqueue("plain", 250)
+	if _, err := client.Enqueue(t.Context(), Job{Kind: "call", Queue: "plain", Tenant: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if n := waits(); n != 0 {
+		t.Errorf("%d times WAIT for a queue without replicated", n)
+	}
+	enqueue("safe", 1) // which also loads the script
+	before := waits()
+	enqueue("safe", 250)
+	if n := waits() - before; n != 3 {
+		t.Errorf("%d times WAIT for 250 jobs in three requests", n)
+	}
+}
+
+// TestOthersDoNotWaitForReplicas: while no replica answers, requests of a replicated queue leave
+// connections to those of others.
+func TestOthersDoNotWaitForReplicas(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	safeAndPlain(t, server.Client())
+	own := redis.NewClient(&redis.Options{Addr: server.Addr(), PoolSize: 4})
+	t.Cleanup(func() { own.Close() })
+	client := NewClient(own)
+	var all sync.WaitGroup
+	defer all.Wait()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	for i := range 40 {
+		all.Go(func() {
+			for _, result := range client.EnqueueMany(ctx, []Job{{Kind: "call", Queue: "safe", Tenant: fmt.Sprint(i)}}) {
+				if result.Err == nil {
+					t.Error("a job is accepted without a replica")
+				}
+			}
+		})
+	}
+	until(t, "requests wait", func() bool { return len(client.replicas.places) == cap(client.replicas.places) })
+	for range 20 {
+		if _, err := client.Enqueue(within(t, 500*time.Millisecond), Job{Kind: "call", Queue: "plain", Tenant: "a"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestReplicatedNeedsOneServer: WAIT is about one server, so other kinds of clients are refused.
+func TestReplicatedNeedsOneServer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	safeAndPlain(t, server.Client())
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": server.Addr()}})
+	t.Cleanup(func() { ring.Close() })
+	client := NewClient(ring)
+	if _, err := client.Enqueue(t.Context(), Job{Kind: "call", Queue: "plain", Tenant: "a"}); err != nil {
+		t.Error(err)
+	}
+	_, err := client.Enqueue(t.Context(), Job{Kind: "call", Queue: "safe", Tenant: "a"})
+	if err == nil || errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "certainly not enqueued: a queue with durability replicated needs a") {
+		t.Errorf("with a ring: %v", err)
+	}
+}
