@@ -69,7 +69,10 @@ type Client struct {
 	fit      fitness
 	replicas replicas
 	keys     *encryption.Keys
-	owed     bool // it enqueues what accepted jobs carry, whatever Redis has left
+
+	// It enqueues what accepted jobs carry, whatever Redis has left. Their worker tries again later
+	// if no replica answers.
+	owed bool
 }
 
 // NewClient returns a client that enqueues jobs in the given Redis.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -12,8 +13,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/test/logtest"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
 )
@@ -379,4 +383,150 @@ func TestReplicatedNeedsOneServer(t *testing.T) {
 	if err == nil || errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "certainly not enqueued: a queue with durability replicated needs a") {
 		t.Errorf("with a ring: %v", err)
 	}
+}
+
+// TestReplicatedInCluster: in a Cluster, the replica is one of the node that has the queue, also after
+// another node got the queue.
+func TestReplicatedInCluster(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	client := cluster.Client()
+	safeAndPlain(t, client)
+	producer := NewClient(client)
+	job := Job{Kind: "call", Queue: "safe", Tenant: "a", Key: "k"}
+	if _, err := producer.Enqueue(within(t, time.Second), job); !errors.Is(err, ErrNotReplicated) {
+		t.Errorf("without a replica: %v", err)
+	}
+	slot := cluster.Slot(store.Key("safe", "waiting"))
+	cluster.StartReplica(cluster.Owner(slot))
+	receipt, err := producer.Enqueue(within(t, 20*time.Second), job)
+	if err != nil || !receipt.Existing || receipt.Durability != limits.Replicated {
+		t.Errorf("with a replica: %+v, %v", receipt, err)
+	}
+
+	to := cluster.Other(slot)
+	cluster.Move(slot, to).End()
+	job.Key = "moved"
+	if _, err := producer.Enqueue(within(t, 5*time.Second), job); !errors.Is(err, ErrNotReplicated) || !found(t, client, "safe", "a:moved") {
+		t.Errorf("after the queue has moved to a node without a replica: %v", err)
+	}
+	cluster.StartReplica(to)
+	if receipt, err := producer.Enqueue(within(t, 20*time.Second), job); err != nil || !receipt.Existing {
+		t.Errorf("with a replica of that node: %+v, %v", receipt, err)
+	}
+}
+
+// TestFollowUpWaitsForReplica: without a replica, a job whose follow-up needs one waits for it, and the
+// worker goes on with others.
+func TestFollowUpWaitsForReplica(t *testing.T) {
+	redistest.Slow(t)
+	defer func(d time.Duration) { followPause = d }(followPause)
+	followPause = 100 * time.Millisecond
+	server := redistest.Start(t)
+	safeAndPlain(t, server.Client())
+	seen := newCounter()
+	worker, err := New(Config{Redis: universal(t, server), Queues: []string{"plain"}, Concurrency: 1, Observer: seen})
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := newReceiver(-1)
+	Handle(worker, "call", calls.handle)
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	running.Go(func() {
+		if err := worker.Run(ctx); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	client := NewClient(server.Client())
+	add := func(next *Job) string {
+		receipt, err := client.Enqueue(t.Context(), Job{Kind: "call", Queue: "plain", Tenant: "a", Payload: json.RawMessage(`{}`), OnSuccess: next})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return receipt.ID
+	}
+	parent := add(&Job{Kind: "child", Queue: "safe"})
+	seen.wait(t, string(lifecycle.Parked), 1)
+	add(nil)
+	seen.wait(t, string(lifecycle.Done), 1)
+	if !found(t, server.Client(), "plain", parent) {
+		t.Error("the job is gone before a replica has its follow-up")
+	}
+	server.StartReplica()
+	seen.wait(t, string(lifecycle.Done), 2)
+	if n := server.Client().ZCard(t.Context(), asynqwire.Key("safe", "g:a;kind=child")).Val(); n != 1 {
+		t.Errorf("%d follow-ups", n)
+	}
+	stop()
+	running.Wait()
+	if n := calls.jobs[parent]; n != 1 {
+		t.Errorf("%d calls", n)
+	}
+}
+
+// TestTickWaitsForReplica: without a replica, the tick of a periodic job that needs one counts as not
+// fired. The ticks of other queues are fired before it is waited for.
+func TestTickWaitsForReplica(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
+	tm := newTimer(t)
+	safeAndPlain(t, tm.client)
+	today := tm.now() / 86400 * 86400
+	for _, queue := range []string{"safe", "plain"} {
+		tm.set(Periodic{ID: queue, Spec: "@every 24h", MaxLate: 24 * time.Hour, Job: Job{Kind: "call", Queue: queue, Tenant: "a"}})
+		tm.aged(queue, 48*time.Hour)
+	}
+	fired := func(queue string) string {
+		mark, _, _ := strings.Cut(tm.client.HGet(t.Context(), periodicFiredKey, queue).Val(), " ")
+		return mark
+	}
+	day := fmt.Sprint(today)
+	tm.mustRound(tm.ticks)
+	if fired("safe") == day || fired("plain") != day {
+		t.Errorf("without a replica, the last ticks are %s and %s", fired("safe"), fired("plain"))
+	}
+	tm.server.StartReplica()
+	tm.mustRound(tm.ticks)
+	if fired("safe") != day {
+		t.Errorf("with a replica, the last tick is %s", fired("safe"))
+	}
+	wantFired(t, tm.fired("safe"), "safe", today)
+	wantFired(t, tm.fired("plain"), "plain", today)
+}
+
+// TestWorkerSeeksReplicas: the worker warns once while a queue needs a replica and there is none.
+func TestWorkerSeeksReplicas(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	safeAndPlain(t, server.Client())
+	logged := &logtest.Buffer{}
+	worker, err := New(Config{Redis: universal(t, server), Queues: []string{"safe", "plain"}, Logger: slog.New(slog.NewTextHandler(logged, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker.redis = server.Client()
+	check := func(when string, first bool, want int) {
+		t.Helper()
+		logged.Reset()
+		if err := worker.check(t.Context(), first); err != nil {
+			t.Error(err)
+		}
+		if n := strings.Count(logged.String(), "this redis has no replica"); n != want || strings.Contains(logged.String(), "queue=plain") {
+			t.Errorf("%s: %d warnings; want %d:\n%s", when, n, want, logged)
+		}
+	}
+	check("at first", true, 1)
+	check("again", false, 0)
+	replica := server.StartReplica()
+	check("with a replica", false, 0)
+	replica.Kill()
+	until(t, "the replica is gone", func() bool {
+		return server.Client().InfoMap(t.Context(), "replication").Item("Replication", "connected_slaves") == "0"
+	})
+	check("without it", false, 1)
+	check("still without it", false, 0)
 }

@@ -79,7 +79,7 @@ func (c *Client) deliver(ctx context.Context, r *request, again *retry) ([]any, 
 // the request again while that may help. It returns what deliver does.
 func (c *Client) persist(ctx context.Context, r *request, answers []any, err error, again *retry) ([]any, error) {
 	for err != nil {
-		if certain(err) && !passing(err) || !again.wait(ctx, r.unknown) {
+		if certain(err) && !passing(err) || c.owed && errors.Is(err, ErrNotReplicated) || !again.wait(ctx, r.unknown) {
 			if !r.unknown.IsZero() {
 				return answers, fmt.Errorf("enqueue in %q: %w: %w", r.queue, ErrUnknown, err)
 			}
