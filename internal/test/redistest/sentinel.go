@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -77,6 +79,14 @@ func (s *Sentinel) Primary() string {
 		s.t.Fatalf("redistest: sentinel: %v", err)
 	}
 	return strings.Join(addr, ":")
+}
+
+// Tolerate sets for how long a server may be silent before the sentinel takes it for down.
+func (s *Sentinel) Tolerate(silence time.Duration) {
+	s.t.Helper()
+	if err := s.client.Set(s.t.Context(), sentinelMaster, "down-after-milliseconds", strconv.FormatInt(silence.Milliseconds(), 10)).Err(); err != nil {
+		s.t.Fatalf("redistest: sentinel: %v", err)
+	}
 }
 
 // Failover begins a planned failover to a replica, which works on while the sentinel waits for it.
