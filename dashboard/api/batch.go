@@ -48,11 +48,11 @@ type batchAnswer struct {
 
 // itemResult is the result of one job of a batch.
 type itemResult struct {
-	Index    int        `json:"index"` // of the job, from 0
-	ID       string     `json:"id,omitempty"`
-	Queue    string     `json:"queue,omitempty"`
-	Existing bool       `json:"existing,omitempty"`
-	State    string     `json:"state,omitempty"`
+	Index    int    `json:"index"` // of the job, from 0
+	ID       string `json:"id,omitempty"`
+	Queue    string `json:"queue,omitempty"`
+	Existing bool   `json:"existing,omitempty"`
+	State    string `json:"state,omitempty"`
 
 	Durability string     `json:"durability,omitempty"`
 	Error      *itemError `json:"error,omitempty"`
