@@ -3,8 +3,8 @@
 //
 // It runs redis-server if there is one of version 7 or later in PATH. Otherwise it runs
 // miniredis, an imitation inside this process that handles about 700 jobs a second and 2,000
-// waiting jobs, and that acknowledges writes as if it had a replica. Both listen on 127.0.0.1 only, keep everything in memory, never evict, and end
-// with this process.
+// waiting jobs, and acknowledges writes as if it had a replica. Both listen on 127.0.0.1 only,
+// keep everything in memory, never evict, and end with this process.
 package embedded
 
 import (
