@@ -130,8 +130,8 @@ type Result struct {
 // or an error of Redis after which the job is certainly not enqueued.
 //
 // While Redis does not answer or temporarily rejects jobs, as in a failover, or no replica
-// acknowledges a job that needs one, Enqueue tries again: until ctx is done, or for 5 seconds if ctx has no deadline. A retry never enqueues
-// the job twice.
+// acknowledges a job that needs one, Enqueue tries again: until ctx is done, or for 5 seconds if
+// ctx has no deadline. A retry never enqueues the job twice.
 //
 // Concurrent calls share round trips. A single call is sent at once.
 func (c *Client) Enqueue(ctx context.Context, job Job) (Receipt, error) {
