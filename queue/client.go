@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/validation"
 )
 
@@ -31,6 +32,11 @@ var (
 	// ErrUnknown reports that Redis did not answer in time, so that the job may or may
 	// not have been enqueued. Enqueueing it again is safe while its Key is taken.
 	ErrUnknown = errors.New("not known whether the job was enqueued")
+
+	// ErrNotReplicated reports that the primary has accepted a job of a queue with
+	// [limits.Replicated], but that no replica has acknowledged it. The job may be sent, or be lost
+	// in a failover, so the error is also an [ErrUnknown].
+	ErrNotReplicated = errors.New("the primary has accepted the job, but no replica has acknowledged it")
 
 	// ErrUnknownQueue reports a queue without published limits, to a client that requires
 	// them. Nothing was enqueued.
@@ -60,14 +66,21 @@ type Client struct {
 	shared     map[string]*coalesce.Group[*gathered] // by queue
 	lines      []*line                               // not in use by a request
 
-	fit  fitness
-	keys *encryption.Keys
-	owed bool // it enqueues what accepted jobs carry, whatever Redis has left
+	fit      fitness
+	replicas replicas
+	keys     *encryption.Keys
+
+	// It enqueues what accepted jobs carry, whatever Redis has left. Their worker tries again later
+	// if no replica answers.
+	owed bool
 }
 
 // NewClient returns a client that enqueues jobs in the given Redis.
 func NewClient(client redis.UniversalClient) *Client {
-	return &Client{redis: client, routes: routes{redis: client, queues: map[string]listing{}}, registered: map[string]bool{}, shared: map[string]*coalesce.Group[*gathered]{}, fit: fitness{fullAt: defaultFullAt}}
+	return &Client{
+		redis: client, routes: routes{redis: client, queues: map[string]listing{}}, registered: map[string]bool{},
+		shared: map[string]*coalesce.Group[*gathered]{}, fit: fitness{fullAt: defaultFullAt}, replicas: newReplicas(client),
+	}
 }
 
 // Encrypt makes the client encrypt what it stores of payloads and results, and decrypt what it reads.
@@ -101,6 +114,9 @@ type Receipt struct {
 	// Existing reports whether the same job had been enqueued before.
 	Existing bool
 	State    lifecycle.State // now
+
+	// Durability says which servers have the job.
+	Durability limits.Durability
 }
 
 // Result is the result of enqueueing one job with [Client.EnqueueMany].
@@ -110,12 +126,12 @@ type Result struct {
 }
 
 // Enqueue enqueues one job. The error is a [validation.Error] for each invalid field,
-// [ErrConflict], [ErrBacklogFull], [ErrRedisFull], [ErrUnknown], [ErrEvicts], or an error of
-// Redis after which the job is certainly not enqueued.
+// [ErrConflict], [ErrBacklogFull], [ErrRedisFull], [ErrUnknown], [ErrNotReplicated], [ErrEvicts],
+// or an error of Redis after which the job is certainly not enqueued.
 //
-// While Redis does not answer or temporarily rejects jobs, as in a failover, Enqueue tries
-// again: until ctx is done, or for 5 seconds if ctx has no deadline. A retry never enqueues
-// the job twice.
+// While Redis does not answer or temporarily rejects jobs, as in a failover, or no replica
+// acknowledges a job that needs one, Enqueue tries again: until ctx is done, or for 5 seconds if
+// ctx has no deadline. A retry never enqueues the job twice.
 //
 // Concurrent calls share round trips. A single call is sent at once.
 func (c *Client) Enqueue(ctx context.Context, job Job) (Receipt, error) {
@@ -191,7 +207,9 @@ func (c *Client) prepare(ctx context.Context, job Job, now time.Time, again *ret
 		queue, err := c.routes.queueOf(ctx, job)
 		var a accepted
 		if err == nil {
-			a, err = c.accept(ctx, job, queue, now)
+			if a, err = c.accept(ctx, job, queue, now); err == nil {
+				a.durability, err = c.routes.durability(ctx, job.Kind, queue)
+			}
 		} else if _, ok := errors.AsType[*validation.Error](err); ok {
 			_, others := job.accept(cmp.Or(job.Queue, "none"), now) // all mistakes are told at once
 			if !check.KindPattern.MatchString(job.Kind) {
@@ -219,7 +237,7 @@ func (c *Client) QueueOf(ctx context.Context, job Job) (string, error) {
 func (c *Client) send(ctx context.Context, batch batchOf, results []Result, again *retry) {
 	answers, err := c.deliver(ctx, c.newRequest(batch.jobs), again)
 	for n, i := range batch.at {
-		if err != nil {
+		if err != nil && !isRefusal(answers, n) {
 			results[i] = Result{Err: err}
 		} else {
 			results[i].read(answers[n], batch.jobs[n])
@@ -230,6 +248,7 @@ func (c *Client) send(ctx context.Context, batch batchOf, results []Result, agai
 // read sets the job's result from one answer of enqueue.lua.
 func (r *Result) read(answer any, a accepted) {
 	read, err := store.Read(answer), error(nil)
+	r.Durability = a.durability
 	switch code := read.Int(); code {
 	case 1:
 		r.State = lifecycle.StateWaiting

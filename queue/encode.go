@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/limits"
 )
 
 // accepted is a valid job, encoded for enqueue.lua.
@@ -29,6 +30,8 @@ type accepted struct {
 	window        int64  // µs for which it holds the key; 0: until it ends
 	message       []byte
 	next          []byte // its followUps as JSON; nil: none
+
+	durability limits.Durability // of its queue
 }
 
 const acceptedWords = 6

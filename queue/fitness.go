@@ -15,9 +15,11 @@ import (
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/serving"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
 )
 
 const noEviction = "noeviction"
@@ -201,7 +203,35 @@ func (w *Worker) check(ctx context.Context, first bool) error {
 		}
 		w.serve(queues)
 	}
+	w.seekReplicas(ctx)
 	return w.checkQueues(ctx)
+}
+
+// seekReplicas warns once of each queue whose jobs need a replica while its primary has none. What
+// it cannot read now, it reads with the next check.
+func (w *Worker) seekReplicas(ctx context.Context) {
+	for _, queue := range w.queues {
+		published, err := effective.ReadQueue(ctx, w.redis, queue)
+		if err != nil {
+			continue
+		}
+		alone := false
+		if published.Durability == limits.Replicated {
+			primary, err := primaryOf(ctx, w.redis, store.Key(queue, "limits"))
+			if err != nil {
+				continue
+			}
+			info, err := primary.Info(ctx, "replication").Result()
+			if err != nil {
+				continue
+			}
+			alone = parseInfo(info)["connected_slaves"] == "0"
+		}
+		if alone && !w.alone[queue] {
+			w.logger.Warn("this redis has no replica, so no job of the queue is accepted: connect one, or take durability: replicated out of the queue's limits", logkey.Queue, queue)
+		}
+		w.alone[queue] = alone
+	}
 }
 
 // CheckRedis returns why [Worker.Run] would refuse a Redis: it does not answer, is too old, a

@@ -155,13 +155,16 @@ type fate int
 const (
 	followed fate = iota
 	refused       // rejected for good
-	later         // rejected for now, such as for a full backlog
+	later         // rejected for now, such as for a full backlog, or known to the primary alone
 	unclear       // Redis did not answer
 )
 
 func fateOf(err error) fate {
 	if _, wrong := errors.AsType[*validation.Error](err); wrong || errors.Is(err, ErrConflict) {
 		return refused
+	}
+	if errors.Is(err, ErrNotReplicated) {
+		return later
 	}
 	if passing(err) || errors.Is(err, ErrUnknown) || errors.Is(err, redis.ErrClosed) {
 		return unclear

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
 )
 
 // request is one call of enqueue.lua for jobs of one queue. Every try of a request has the
@@ -19,6 +20,7 @@ type request struct {
 	queue   string
 	jobs    int
 	bytes   int
+	awaits  bool // a replica, before it counts as answered: see [limits.Replicated]
 	line    *line
 	args    []any
 	unknown time.Time // when the first try was sent that may have arrived; zero: none was
@@ -39,6 +41,7 @@ func (c *Client) newRequest(jobs []accepted) *request {
 	for _, a := range jobs {
 		r.args = a.append(r.args)
 		r.bytes += a.size()
+		r.awaits = r.awaits || a.durability == limits.Replicated
 	}
 	return r
 }
@@ -65,19 +68,20 @@ func (c *Client) freeLine(r *request) {
 	}
 }
 
-// deliver sends a request, again if necessary, until it is answered or again gives up.
+// deliver sends a request, again if necessary, until it is answered or again gives up. Beside an
+// [ErrNotReplicated], the answers are those of the primary.
 func (c *Client) deliver(ctx context.Context, r *request, again *retry) ([]any, error) {
 	answers, err := c.try(ctx, r)
 	return c.persist(ctx, r, answers, err, again)
 }
 
 // persist takes the answers or the error of a request's last try. After an error it tries
-// the request again while that may help.
+// the request again while that may help. It returns what deliver does.
 func (c *Client) persist(ctx context.Context, r *request, answers []any, err error, again *retry) ([]any, error) {
 	for err != nil {
-		if certain(err) && !passing(err) || !again.wait(ctx, r.unknown) {
+		if certain(err) && !passing(err) || c.owed && errors.Is(err, ErrNotReplicated) || !again.wait(ctx, r.unknown) {
 			if !r.unknown.IsZero() {
-				return nil, fmt.Errorf("enqueue in %q: %w: %w", r.queue, ErrUnknown, err)
+				return answers, fmt.Errorf("enqueue in %q: %w: %w", r.queue, ErrUnknown, err)
 			}
 			return nil, fmt.Errorf("enqueue in %q: certainly not enqueued: %w", r.queue, err)
 		}
@@ -87,7 +91,7 @@ func (c *Client) persist(ctx context.Context, r *request, answers []any, err err
 	return answers, nil
 }
 
-// try sends a request once.
+// try sends a request once. It returns what deliver does.
 func (c *Client) try(ctx context.Context, r *request) ([]any, error) {
 	if err := c.ready(ctx, r.queue, r.bytes); err != nil {
 		return nil, &unsentError{err}
@@ -97,13 +101,23 @@ func (c *Client) try(ctx context.Context, r *request) ([]any, error) {
 		script = store.EnqueueOwedScript
 	}
 	sent := time.Now()
-	reply, err := script.Run(ctx, c.redis, store.ScriptKeys(r.queue), r.args...)
+	var reply any
+	var err error
+	if r.awaits {
+		reply, err = c.replicas.run(ctx, script, r.queue, r.args...)
+	} else {
+		reply, err = script.Run(ctx, c.redis, store.ScriptKeys(r.queue), r.args...)
+	}
 	if redis.HasErrorPrefix(err, "OOM") {
 		err = fmt.Errorf("%w: %w", ErrRedisFull, err)
 	}
 	var answers []any
-	if err == nil {
-		answers, err = answersOf(reply, r.jobs)
+	if err == nil || errors.Is(err, ErrNotReplicated) {
+		var unread error
+		answers, unread = answersOf(reply, r.jobs)
+		if unread != nil || allRefused(answers) {
+			err = unread
+		}
 	}
 	if err == nil {
 		c.freeLine(r)
@@ -120,6 +134,21 @@ func answersOf(reply any, jobs int) ([]any, error) {
 		return nil, fmt.Errorf("unexpected reply of type %T, with %d answers to %d jobs", reply, len(answers), jobs)
 	}
 	return answers, nil
+}
+
+// isRefusal reports whether the n-th of some answers is a refusal, which holds whatever replicas have.
+func isRefusal(answers []any, n int) bool {
+	return n < len(answers) && store.Read(answers[n]).Int() < 0
+}
+
+// allRefused reports whether all answers are refusals: no replica needs to have them.
+func allRefused(answers []any) bool {
+	for n := range answers {
+		if !isRefusal(answers, n) {
+			return false
+		}
+	}
+	return true
 }
 
 // ready prepares a queue for n bytes of jobs, or returns why nothing can be sent to it.

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/validation"
 )
 
@@ -38,6 +40,7 @@ type listing struct {
 	kinds []string // empty: it takes any
 
 	maxRetention time.Duration // 0: no bound
+	durability   limits.Durability
 }
 
 const (
@@ -131,14 +134,25 @@ func (r *routes) listing(ctx context.Context, kind, queue string, age time.Durat
 	var stored struct {
 		Kinds        []string `json:"kinds"`
 		MaxRetention int64    `json:"max_retention"`
+
+		Durability limits.Durability `json:"durability"`
 	}
 	_ = json.Unmarshal([]byte(text), &stored) // damaged limits are told by the scripts
 	if len(r.queues) >= maxListed {
 		clear(r.queues)
 	}
-	list := listing{time.Now(), err == nil, stored.Kinds, time.Duration(stored.MaxRetention) * time.Second}
+	list := listing{time.Now(), err == nil, stored.Kinds, time.Duration(stored.MaxRetention) * time.Second,
+		cmp.Or(stored.Durability, limits.Primary)}
 	r.queues[queue] = list
 	return list, nil
+}
+
+// durability returns when a job of a queue is accepted. After queueOf it costs no command.
+func (r *routes) durability(ctx context.Context, kind, queue string) (limits.Durability, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list, err := r.listing(ctx, kind, queue, routesAge)
+	return list.durability, err
 }
 
 // lookupError reports that the queue of a kind could not be read from Redis.

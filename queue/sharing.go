@@ -51,7 +51,7 @@ func (c *Client) deliverOne(ctx context.Context, job accepted, again *retry) (an
 		r, at = c.newRequest([]accepted{job}), 0
 	}
 	answers, err := c.persist(ctx, r, g.answers, g.err, again)
-	if err != nil {
+	if err != nil && !isRefusal(answers, at) {
 		return nil, err
 	}
 	return answers[at], nil

@@ -1,12 +1,14 @@
 package queue
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/validation"
 )
 
@@ -221,8 +224,12 @@ func (t *ticks) fire(ctx context.Context, due []*entry, now int64, attended bool
 	if err != nil {
 		return nil, err
 	}
+	all, err := t.replicatedLast(ctx, batches(shots))
+	if err != nil {
+		return nil, err
+	}
 	fired := []any{}
-	for _, batch := range batches(shots) {
+	for _, batch := range all {
 		results, err := t.enqueue(ctx, batch)
 		if err != nil {
 			return nil, err
@@ -342,6 +349,24 @@ func batches(shots []shot) [][]shot {
 	return all
 }
 
+// replicatedLast sets when the jobs of batches are accepted, and moves the batches that wait for a
+// replica behind the others, which do not wait for them.
+func (t *ticks) replicatedLast(ctx context.Context, all [][]shot) ([][]shot, error) {
+	for _, batch := range all {
+		for i := range batch {
+			s := &batch[i]
+			var err error
+			if s.accepted.durability, err = t.client.routes.durability(ctx, s.job.Kind, s.queue); err != nil {
+				return nil, err
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b []shot) int {
+		return cmp.Compare(a[0].accepted.durability, b[0].accepted.durability) // primary, replicated
+	})
+	return all, nil
+}
+
 // enqueue enqueues or skips ticks of one queue. It is not an error if a tick was already
 // enqueued.
 func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
@@ -368,9 +393,16 @@ func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
 		args = s.accepted.append(args)
 	}
 	var reply any
+	replicated := batch[0].accepted.durability == limits.Replicated
 	fire := func(calendars string) (err error) {
 		args[2] = calendars
-		reply, err = t.run(ctx, store.PeriodicFireScript, store.ScriptKeys(queue), args...)
+		if replicated {
+			ctx, cancel := context.WithTimeout(ctx, store.Timeout)
+			defer cancel()
+			reply, err = t.client.replicas.run(ctx, store.PeriodicFireScript, queue, args...)
+		} else {
+			reply, err = t.run(ctx, store.PeriodicFireScript, store.ScriptKeys(queue), args...)
+		}
 		return err
 	}
 	var err error
@@ -378,6 +410,12 @@ func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
 		err = t.calendarsOf(queue).Run(ctx, fire)
 	} else {
 		err = fire("")
+	}
+	if replicated && errors.Is(err, ErrNotReplicated) {
+		for i := range results { // the next round finds the ticks decided, and waits again
+			results[i].Err = err
+		}
+		return results, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("enqueue in %q: %w", queue, err)

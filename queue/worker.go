@@ -79,6 +79,7 @@ type Worker struct {
 	logger     *slog.Logger
 	queues     []string             // that this run serves
 	live       map[string]*liveRuns // by queue
+	alone      map[string]bool      // queues whose missing replica was logged
 	poll       time.Duration        // maximum time between two rounds of a dispatcher
 
 	mu    sync.Mutex
@@ -125,7 +126,7 @@ func New(config Config) (*Worker, error) {
 
 // serve sets the queues of the next run.
 func (w *Worker) serve(queues []string) {
-	w.queues, w.live = queues, map[string]*liveRuns{}
+	w.queues, w.live, w.alone = queues, map[string]*liveRuns{}, map[string]bool{}
 	for _, name := range queues {
 		w.live[name] = newLiveRuns()
 	}

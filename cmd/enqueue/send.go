@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
 )
 
 func sendCommand(o *options) *cobra.Command {
@@ -213,6 +214,9 @@ type receipt struct {
 	Queue    string `json:"queue"`
 	State    string `json:"state"`
 	Existing bool   `json:"existing"`
+
+	Durability limits.Durability `json:"durability"`
+
 	Unserved string `json:"unserved,omitempty"` // why no worker takes it
 	Warning  string `json:"warning,omitempty"`  // what else keeps it from being sent
 }
@@ -247,7 +251,7 @@ func send(ctx context.Context, o *options, job queue.Job, out io.Writer) error {
 		warning = "the job has ended without success; " + sendAgain(r.Queue)
 	}
 	if o.json {
-		return json.NewEncoder(out).Encode(receipt{r.ID, r.Queue, string(r.State), r.Existing, unserved, warning})
+		return json.NewEncoder(out).Encode(receipt{r.ID, r.Queue, string(r.State), r.Existing, r.Durability, unserved, warning})
 	}
 	again := ""
 	if r.Existing {

@@ -48,12 +48,14 @@ type batchAnswer struct {
 
 // itemResult is the result of one job of a batch.
 type itemResult struct {
-	Index    int        `json:"index"` // of the job, from 0
-	ID       string     `json:"id,omitempty"`
-	Queue    string     `json:"queue,omitempty"`
-	Existing bool       `json:"existing,omitempty"`
-	State    string     `json:"state,omitempty"`
-	Error    *itemError `json:"error,omitempty"`
+	Index    int    `json:"index"` // of the job, from 0
+	ID       string `json:"id,omitempty"`
+	Queue    string `json:"queue,omitempty"`
+	Existing bool   `json:"existing,omitempty"`
+	State    string `json:"state,omitempty"`
+
+	Durability string     `json:"durability,omitempty"`
+	Error      *itemError `json:"error,omitempty"`
 }
 
 type itemError struct {
@@ -272,6 +274,7 @@ func (b *batch) enqueue(ctx context.Context, c *chunk) error {
 		}
 		done++
 		result.ID, result.Queue, result.Existing, result.State = got.ID, got.Queue, got.Existing, string(got.State)
+		result.Durability = string(got.Durability)
 	}
 	if stop != nil && done == 0 && len(b.answer.Results) == 0 {
 		return stop // no job was enqueued: the whole request failed

@@ -26,6 +26,8 @@ type receipt struct {
 	Existing bool   `json:"existing"` // the same job was already enqueued
 	State    string `json:"state"`
 
+	Durability string `json:"durability"` // which servers have the job
+
 	// The forecast. At thousands of jobs a second not every job has one; Sure is then
 	// "unknown".
 	Position   *int64    `json:"position,omitempty"` // jobs ahead of it in its lane
@@ -64,7 +66,7 @@ func (a *API) enqueueOne(r *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	out := receipt{ID: got.ID, Queue: got.Queue, Existing: got.Existing, State: string(got.State), Confidence: string(inspect.NoForecast)}
+	out := receipt{ID: got.ID, Queue: got.Queue, Existing: got.Existing, State: string(got.State), Durability: string(got.Durability), Confidence: string(inspect.NoForecast)}
 	if e, ok := a.expect.of(r.Context(), got); ok {
 		out.ExpectedAt, out.HeldBy, out.Confidence, out.Text = at(e.At), holdOf(e.HeldBy), string(e.Confidence), e.String()
 		out.stopJSON = stopOf(e.Pause, e.Unserved)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -85,9 +86,10 @@ func (a *API) limits(r *request) (answer, error) {
 		MaxQueue        int64             `json:"max_queue,omitempty"`
 		MaxQueueBytes   int64             `json:"max_queue_bytes,omitempty"`
 		MaxRetention    float64           `json:"max_retention_seconds,omitempty"`
+		Durability      limits.Durability `json:"durability"`
 		SendWindows     map[string]string `json:"send_windows"`
 		Overrides       []overriddenJSON  `json:"overrides"`
-	}{[]ruleJSON{}, list(published.Kinds), published.MaxBacklog, published.MaxBacklogBytes, published.MaxQueue, published.MaxQueueBytes, published.MaxRetention.Seconds(), map[string]string{}, []overriddenJSON{}}
+	}{[]ruleJSON{}, list(published.Kinds), published.MaxBacklog, published.MaxBacklogBytes, published.MaxQueue, published.MaxQueueBytes, published.MaxRetention.Seconds(), cmp.Or(published.Durability, limits.Primary), map[string]string{}, []overriddenJSON{}}
 	for _, f := range all {
 		out.Limits = append(out.Limits, ruleOf(f))
 	}

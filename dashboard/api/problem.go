@@ -95,8 +95,11 @@ func problemOf(err error) *problem {
 		p.retryAfter = fullRetry
 		return p
 	case errors.Is(err, queue.ErrUnknown):
-		p := newProblem(http.StatusGatewayTimeout, codeUnknown,
-			"Redis did not answer in time, so the job may or may not have been enqueued. Sending it again with the same key is safe.")
+		reason := "Redis did not answer in time, so the job may or may not have been enqueued."
+		if errors.Is(err, queue.ErrNotReplicated) {
+			reason = "Only the primary Redis has the job: no replica acknowledged it in time, as its queue requires. It may be sent, or be lost in a failover."
+		}
+		p := newProblem(http.StatusGatewayTimeout, codeUnknown, "%s Sending it again with the same key is safe.", reason)
 		p.retryAfter = awayRetry
 		return p
 	case errors.Is(err, queue.ErrRedisFull):

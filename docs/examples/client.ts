@@ -21,6 +21,7 @@ export interface Receipt {
 	queue: string;
 	existing: boolean;
 	state: string;
+	durability: 'primary' | 'replicated';
 	position?: number;
 	expected_at?: string;
 	held_by?: { limit: string; scope: string; rule: string; next?: string };

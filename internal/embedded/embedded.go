@@ -3,8 +3,8 @@
 //
 // It runs redis-server if there is one of version 7 or later in PATH. Otherwise it runs
 // miniredis, an imitation inside this process that handles about 700 jobs a second and 2,000
-// waiting jobs. Both listen on 127.0.0.1 only, keep everything in memory, never evict, and end
-// with this process.
+// waiting jobs, and acknowledges writes as if it had a replica. Both listen on 127.0.0.1 only,
+// keep everything in memory, never evict, and end with this process.
 package embedded
 
 import (
@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	miniredisserver "github.com/alicebob/miniredis/v2/server"
 
 	"github.com/headgate/headgate/internal/redisproc"
 )
@@ -90,6 +91,13 @@ func startMiniredis(port int) (*Redis, error) {
 	if err := server.StartAddr(net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err != nil {
 		return nil, fmt.Errorf("embedded miniredis: %w", err)
 	}
+	// It stands for a Redis with a replica, so that jobs of queues that require one are accepted.
+	server.Server().SetPreHook(func(c *miniredisserver.Peer, cmd string, _ ...string) bool {
+		if cmd == "WAIT" {
+			c.WriteInt(1)
+		}
+		return cmd == "WAIT"
+	})
 	stop := make(chan struct{})
 	var aging sync.WaitGroup
 	aging.Go(func() { age(server, stop) })

@@ -92,6 +92,27 @@ func (s *Script) again(ctx context.Context, client redis.UniversalClient, err er
 	return nil, err
 }
 
+// RunThen is like [Script.Run] on one server, with a command that is sent right behind the script: in
+// the same round trip and on the same connection. Only that command has its error.
+func (s *Script) RunThen(ctx context.Context, server *redis.Client, then redis.Cmder, keys []string, args ...any) (any, error) {
+	both := func(verb string, script any) (any, error) {
+		cmd := s.command(ctx, verb, script, keys, args)
+		pipe := server.Pipeline()
+		_ = pipe.Process(ctx, onceCmd{cmd}) // so the pipeline is not sent again either
+		_ = pipe.Process(ctx, then)
+		_, _ = pipe.Exec(ctx)
+		return cmd.Result()
+	}
+	reply, err := both("evalsha", s.sha)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		reply, err = both("eval", s.text)
+	}
+	if s.tight != nil && redis.HasErrorPrefix(err, "OOM") {
+		return s.tight.RunThen(ctx, server, then, keys, args...)
+	}
+	return reply, err
+}
+
 // RunUntilDone is like [Script.Run], but returns as soon as ctx is done, even if the server
 // does not answer. Then it is not known whether the script ran.
 func (s *Script) RunUntilDone(ctx context.Context, client redis.UniversalClient, keys []string, args ...any) (any, error) {

@@ -49,6 +49,9 @@ type Queue struct {
 	// key; a longer one is refused. 0: no bound.
 	MaxRetention time.Duration
 
+	// Durability says when a job of this queue is accepted. "" means [Primary].
+	Durability Durability
+
 	// SendWindows say when jobs of a kind may go, and under [AllKinds] when any
 	// job of the queue may. They hold together, as limits do: a kind with a
 	// window of its own keeps to both.
@@ -88,6 +91,19 @@ type Limit struct {
 	// limit with a rate has it.
 	Adaptive bool
 }
+
+// Durability says which servers have a job when its producer learns that it is accepted.
+type Durability string
+
+const (
+	// Primary accepts a job when the primary has it. A failover loses the jobs that the new
+	// primary had not received.
+	Primary Durability = "primary"
+
+	// Replicated accepts a job when a replica has it too, so that it survives the loss of the
+	// primary. Without a replica that answers, no job is accepted ([queue.ErrNotReplicated]).
+	Replicated Durability = "replicated"
+)
 
 // Tenant is what differs for one tenant.
 type Tenant struct {
@@ -261,6 +277,10 @@ func (l Set) Validate() error {
 		}
 		if q.MaxRetention != 0 && (q.MaxRetention < minRetention || q.MaxRetention > check.MaxAhead || q.MaxRetention%time.Second != 0) {
 			wrong(path+".max_retention", "%v must be 24h to 10 years, in whole seconds: jobs with keys and follow-ups are kept for 24h", q.MaxRetention)
+		}
+		if q.Durability != "" && q.Durability != Primary && q.Durability != Replicated {
+			wrong(path+".durability", "%s must be %s or %s%s", check.Quote(string(q.Durability)), Primary, Replicated,
+				check.Suggest(string(q.Durability), []string{string(Primary), string(Replicated)}))
 		}
 		for _, kind := range slices.Sorted(maps.Keys(q.SendWindows)) {
 			if kind != AllKinds && !slices.Contains(q.Kinds, kind) {

@@ -24,6 +24,9 @@ func Format(set limits.Set) ([]byte, error) {
 		if q.MaxRetention > 0 {
 			out.MaxRetention = q.MaxRetention.String()
 		}
+		if q.Durability != limits.Primary { // the default
+			out.Durability = q.Durability
+		}
 		for _, l := range q.Limits {
 			out.Limits = append(out.Limits, limitOf(l))
 		}
@@ -70,6 +73,7 @@ type (
 		MaxQueue        int64             `yaml:"max_queue,omitempty"`
 		MaxQueueBytes   int64             `yaml:"max_queue_bytes,omitempty"`
 		MaxRetention    string            `yaml:"max_retention,omitempty"`
+		Durability      limits.Durability `yaml:"durability,omitempty"`
 		SendWindows     map[string]string `yaml:"send_windows,omitempty"`
 	}
 	limitText struct {

@@ -78,6 +78,9 @@ func generated(t *rapid.T) limits.Set {
 			queue.MaxBacklogBytes, queue.MaxQueueBytes = count("max_backlog_bytes"), count("max_queue_bytes")
 			queue.MaxRetention = 24*time.Hour + time.Duration(rapid.IntRange(0, 1000).Draw(t, "max_retention"))*time.Second
 		}
+		if maybe("durable") {
+			queue.Durability = limits.Replicated
+		}
 		if maybe("window") {
 			queue.SendWindows = map[string]sendwindow.Window{"*": window("of all"), name: window("of the kind")}
 		}

@@ -94,6 +94,7 @@ func TestParseUnitsAndWindows(t *testing.T) {
     max_backlog_bytes: 64MiB
     max_queue_bytes: 5000000000
     max_retention: 48h
+    durability: replicated
     send_windows:
       "*": Mon-Fri 09:00–18:00, Sat 10:00-14:00 Europe/Berlin
       ai.batch: 12:00-16:00 UTC
@@ -116,6 +117,9 @@ tenants:
 	}
 	if ai.MaxBacklogBytes != 64<<20 || ai.MaxQueueBytes != 5e9 || ai.MaxRetention != 48*time.Hour {
 		t.Errorf("max_backlog_bytes = %d, max_queue_bytes = %d, max_retention = %v", ai.MaxBacklogBytes, ai.MaxQueueBytes, ai.MaxRetention)
+	}
+	if ai.Durability != limits.Replicated {
+		t.Errorf("durability = %q", ai.Durability)
 	}
 	for what, window := range map[string]struct {
 		got  sendwindow.Window
@@ -362,4 +366,33 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestDurabilityIsOneOfTwoWords: any other value is one mistake, which names the field and both words.
+func TestDurabilityIsOneOfTwoWords(t *testing.T) {
+	for value, got := range map[string]string{
+		`Replicated`:                  `"Replicated" must be primary or replicated; did you mean "replicated"?`,
+		`quorum`:                      `"quorum" must be primary or replicated`,
+		`true`:                        `"true" must be primary or replicated`,
+		`1`:                           `"1" must be primary or replicated`,
+		`"replicated "`:               `"replicated " must be primary or replicated; did you mean "replicated"?`,
+		`"\u0000\e[31m"`:              `"\x00\x1b[31m" must be primary or replicated`,
+		strings.Repeat("primary", 10): `"` + strings.Repeat("primary", 10)[:60] + `…" must be primary or replicated`,
+		``:                            `must be primary or replicated, not nothing`,
+		`null`:                        `must be primary or replicated, not nothing`,
+		`""`:                          `must be primary or replicated, not ""`,
+		`[replicated]`:                `must be primary or replicated, not a list`,
+		`{replicas: 1}`:               `must be primary or replicated, not fields`,
+		`!!binary cmVwbGljYXRlZA==`:   `tag "!!binary": tags are not supported; remove it`,
+		`&a replicated`:               `anchors and aliases are not supported; write the value out`,
+	} {
+		_, err := Parse([]byte("queues:\n  email:\n    kinds: [email]\n    durability: " + value + "\n"))
+		if want := "line 4: queues.email.durability: " + got; err == nil || err.Error() != want {
+			t.Errorf("durability: %s: %v\nwant %s", value, err, want)
+		}
+	}
+	set, err := Parse([]byte("queues: {a: {durability: primary}, b: {durability: 'replicated'}, c: {}}"))
+	if err != nil || set.Queues["a"].Durability != limits.Primary || set.Queues["b"].Durability != limits.Replicated || set.Queues["c"].Durability != "" {
+		t.Errorf("%+v, %v", set.Queues, err)
+	}
 }

@@ -52,6 +52,16 @@ func (p *parser) sendWindow(into *sendwindow.Window) read {
 	}
 }
 
+func (p *parser) durability(into *limits.Durability) read {
+	return func(node *yaml.Node, path string) {
+		if node.Kind != yaml.ScalarNode || node.Tag == "!!null" || node.Value == "" {
+			p.Wrong(node, path, "must be %s or %s, not %s", limits.Primary, limits.Replicated, p.Describe(node))
+			return
+		}
+		*into = limits.Durability(node.Value) // limits.Set.Validate rejects other words
+	}
+}
+
 func (p *parser) location(into **time.Location) read {
 	return func(node *yaml.Node, path string) {
 		if !p.Word(node, path) {
@@ -130,6 +140,7 @@ func (p *parser) queue(node *yaml.Node, path string) limits.Queue {
 		"max_queue":         p.Most(&q.MaxQueue),
 		"max_queue_bytes":   p.Size(&q.MaxQueueBytes),
 		"max_retention":     p.Duration(&q.MaxRetention),
+		"durability":        p.durability(&q.Durability),
 		"send_windows": func(node *yaml.Node, path string) {
 			q.SendWindows = map[string]sendwindow.Window{}
 			p.Entries(node, path, func(kind, value *yaml.Node, at string) {

@@ -331,6 +331,9 @@ func stored(set limits.Set, queue string) (map[string]string, error) {
 		MaxRetention: int64(q.MaxRetention / time.Second),
 		SendWindows:  map[string]string{},
 	}
+	if q.Durability != limits.Primary { // the default
+		stored.Durability = q.Durability
+	}
 	windows := map[string]bool{}
 	for kind, window := range q.SendWindows {
 		stored.SendWindows[kind] = window.String()

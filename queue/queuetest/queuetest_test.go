@@ -451,6 +451,28 @@ func TestDrainUnderLimits(t *testing.T) {
 	}
 }
 
+// TestReplicatedQueue: a test may publish the limits of production, which require a replica.
+func TestReplicatedQueue(t *testing.T) {
+	q := queuetest.Start(t, "sms")
+	set := limits.Set{Queues: map[string]limits.Queue{"sms": {Durability: limits.Replicated}}}
+	if err := operate.Publish(t.Context(), q.Redis, set); err != nil {
+		t.Fatal(err)
+	}
+	calls := 0
+	queue.Handle(q.Worker, SendSMS, func(context.Context, SMS) error { calls++; return nil })
+	next := text("second")
+	first := text("first")
+	first.OnSuccess = &next
+	receipt, err := q.Client.Enqueue(t.Context(), first)
+	if err != nil || receipt.Durability != limits.Replicated {
+		t.Fatalf("%+v, %v", receipt, err)
+	}
+	q.Drain()
+	if calls != 2 {
+		t.Errorf("%d calls; want the job and its follow-up", calls)
+	}
+}
+
 func TestWork(t *testing.T) {
 	q := queuetest.Start(t, "sms")
 	queue.Handle(q.Worker, SendSMS, func(ctx context.Context, sms SMS) error {

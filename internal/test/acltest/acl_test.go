@@ -29,6 +29,7 @@ const limits = `
 queues:
   webhook:
     kinds: [webhook]
+    durability: replicated
     limits:
       - {name: shared, algorithm: token_bucket, rate: 200/s, burst: 5}
       - {name: tenant, per: [tenant], algorithm: sliding_window_log, rate: 100/s}
@@ -69,6 +70,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	server := redistest.Start(t, "--aclfile", file)
+	server.StartReplica("--aclfile", file)
 	url := func(user string) string { return "redis://" + user + ":" + user + "-password@" + server.Addr() }
 	w.worker, w.producer, w.reader, w.admin = url("worker"), url("producer"), url("reader"), server.Client()
 	return w

@@ -50,6 +50,19 @@ var queueMutants = []mutant{
 		"queue/request.go", `if err := c.fit.check(ctx, c.redis, queue, n); err != nil && (!c.owed || !errors.Is(err, ErrRedisFull)) {`, `if err := c.fit.check(ctx, c.redis, queue, n); err != nil && (!c.owed || errors.Is(err, ErrRedisFull)) {`,
 		"no escape", "follow-ups of accepted jobs do not wait for memory", "queue TestWorkerOnFullRedis",
 	},
+	// Jobs of replicated queues.
+	{
+		"queue/replicas.go", `case n == 0:`, `case n < 0:`,
+		"missing check", "a job of a replicated queue is accepted only after a replica has it", "queue TestNoReplica",
+	},
+	{
+		"queue/request.go", `r.awaits = r.awaits || a.durability == limits.Replicated`, `r.awaits = r.awaits || a.durability != limits.Replicated`,
+		"wrong operator", "only jobs of replicated queues wait for replicas", "queue TestOneWait",
+	},
+	{
+		"queue/replicas.go", `max(connections/2, 1)`, `max(connections*20, 1)`,
+		"missing bound", "other queues are not held up while no replica answers", "queue TestOthersDoNotWaitForReplicas",
+	},
 	{
 		"queue/operate/publish.go", `if maps.Equal(before, fields) {`, `if len(before) > 1000 {`,
 		"missing write", "a worker starts on a full Redis", "queue TestVerbsOnFullRedis",

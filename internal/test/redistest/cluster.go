@@ -18,6 +18,7 @@ type Cluster struct {
 	t      testing.TB
 	nodes  []*Server
 	ids    map[*Server]string
+	config []string // of each node
 	client func() *redis.ClusterClient
 }
 
@@ -33,6 +34,7 @@ func StartCluster(t testing.TB, config ...string) *Cluster {
 		// On a busy machine a node can be slow without having failed.
 		"--cluster-node-timeout", "60000",
 	}, config...)
+	c.config = config
 	for range nodes {
 		c.nodes = append(c.nodes, Start(t, config...))
 	}
@@ -79,6 +81,22 @@ func (c *Cluster) NewClient(options *redis.ClusterOptions) *redis.ClusterClient 
 
 // Nodes returns the cluster's servers.
 func (c *Cluster) Nodes() []*Server { return c.nodes }
+
+// StartReplica starts a replica of a node, which is in sync when StartReplica returns.
+func (c *Cluster) StartReplica(of *Server) *Server {
+	c.t.Helper()
+	replica := Start(c.t, c.config...)
+	host, port := of.hostPort()
+	c.ask(of, "config", "set", "repl-diskless-sync-delay", "0")
+	c.ask(replica, "cluster", "meet", host, port)
+	wait(c.t, "replica that knows its node", func() bool {
+		said, err := replica.Client().ClusterNodes(c.t.Context()).Result()
+		return err == nil && strings.Contains(said, c.ids[of])
+	})
+	c.ask(replica, "cluster", "replicate", c.ids[of])
+	of.Sync(replica)
+	return replica
+}
 
 // Slot returns the slot of a key.
 func (c *Cluster) Slot(key string) int {

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -19,6 +21,7 @@ type Sentinel struct {
 	t       testing.TB
 	process *redisproc.Process
 	client  *redis.SentinelClient
+	at      string // address of the first primary
 }
 
 const sentinelMaster = "main"
@@ -42,7 +45,7 @@ func (s *Server) StartSentinel(replicas ...*Server) *Sentinel {
 		s.t.Fatalf("redistest: sentinel: %v", err)
 	}
 	s.t.Cleanup(process.Kill)
-	sentinel := &Sentinel{t: s.t, process: process, client: redis.NewSentinelClient(&redis.Options{
+	sentinel := &Sentinel{t: s.t, process: process, at: s.Addr(), client: redis.NewSentinelClient(&redis.Options{
 		Addr:                     process.Addr(),
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})}
@@ -76,6 +79,27 @@ func (s *Sentinel) Primary() string {
 		s.t.Fatalf("redistest: sentinel: %v", err)
 	}
 	return strings.Join(addr, ":")
+}
+
+// Tolerate sets for how long a server may be silent before the sentinel takes it for down.
+func (s *Sentinel) Tolerate(silence time.Duration) {
+	s.t.Helper()
+	if err := s.client.Set(s.t.Context(), sentinelMaster, "down-after-milliseconds", strconv.FormatInt(silence.Milliseconds(), 10)).Err(); err != nil {
+		s.t.Fatalf("redistest: sentinel: %v", err)
+	}
+}
+
+// Failover begins a planned failover to a replica, which works on while the sentinel waits for it.
+// It returns when the sentinel has told the replica. [Sentinel.WaitPrimary] waits for the end.
+func (s *Sentinel) Failover() {
+	s.t.Helper()
+	if err := s.client.Failover(s.t.Context(), sentinelMaster).Err(); err != nil {
+		s.t.Fatalf("redistest: sentinel: %v", err)
+	}
+	wait(s.t, "failover that has begun", func() bool {
+		master, err := s.client.Master(s.t.Context(), sentinelMaster).Result()
+		return err == nil && (master["failover-state"] == "wait_promotion" || s.Primary() != s.at)
+	})
 }
 
 // WaitPrimary waits until the sentinel has made a server the primary.

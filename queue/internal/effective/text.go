@@ -158,6 +158,9 @@ func (e Limits) Texts() map[string]string {
 	if e.Queue.MaxRetention != 0 {
 		all["max_retention"] = (time.Duration(e.Queue.MaxRetention) * time.Second).String()
 	}
+	if e.Queue.Durability != "" {
+		all["durability"] = string(e.Queue.Durability)
+	}
 	for kind, window := range e.Queue.SendWindows {
 		all["send_windows: "+kind] = window
 	}
@@ -166,7 +169,7 @@ func (e Limits) Texts() map[string]string {
 	}
 	for i, limit := range e.Queue.Limits {
 		name := limit.Name
-		if slices.Contains([]string{"kinds", "max_backlog", "max_backlog_bytes", "max_queue", "max_queue_bytes", "max_retention"}, name) {
+		if slices.Contains([]string{"kinds", "max_backlog", "max_backlog_bytes", "max_queue", "max_queue_bytes", "max_retention", "durability"}, name) {
 			name = "limit " + name // the setting of the queue has the name
 		}
 		all[name] = string(limit.Text.Algorithm) + " " + e.Of(i, "").String() + limit.details()
