@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -33,7 +31,7 @@ func TestSlotMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	calls := newLedger()
-	worker, err := New(Config{Redis: clusterOptions(cluster), Queues: []string{"q"}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	worker, err := New(Config{Redis: cluster.Options(), Queues: []string{"q"}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,13 +146,4 @@ func TestSlotMoves(t *testing.T) {
 // moving reports whether a command was refused because its slot moves or has moved.
 func moving(err error) bool {
 	return strings.Contains(err.Error(), "TRYAGAIN ") || strings.Contains(err.Error(), "MOVED ") || strings.Contains(err.Error(), "ASK ")
-}
-
-// clusterOptions are those of a worker on a cluster.
-func clusterOptions(cluster *redistest.Cluster) *redis.UniversalOptions {
-	options := &redis.UniversalOptions{IsClusterMode: true}
-	for _, node := range cluster.Nodes() {
-		options.Addrs = append(options.Addrs, node.Addr())
-	}
-	return options
 }
