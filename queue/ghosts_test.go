@@ -213,7 +213,7 @@ func TestDamagedTenants(t *testing.T) {
 // a worker. Damaged ones stay, behind the others.
 func TestPendingTasks(t *testing.T) {
 	server := redistest.Start(t)
-	r := &rig{server: server, queue: "q", client: NewClient(server.Client())}
+	r := &rig{server: server.Redis(), queue: "q", client: NewClient(server.Client())}
 	client, ctx := server.Client(), t.Context()
 	pending := asynqwire.Key("q", "pending")
 	d := r.dispatcher()

@@ -16,7 +16,7 @@ import (
 // again starts a second worker on the rig's queue, in place of the first.
 func (r *rig) again(t *testing.T) {
 	t.Helper()
-	next, err := New(Config{Redis: universal(t, r.server), Queues: []string{r.queue}, Observer: r.seen})
+	next, err := New(Config{Redis: r.server.Options(), Queues: []string{r.queue}, Observer: r.seen})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func StartCluster(t testing.TB, config ...string) *Cluster {
 	t.Helper()
 	c := newCluster(t, clusterConfig(config))
 	for range primaries {
-		c.nodes = append(c.nodes, Start(t, c.config...))
+		c.nodes = append(c.nodes, startOwn(t, c.config...))
 	}
 	c.form()
 	return c
@@ -45,6 +45,8 @@ func clusterConfig(config []string) []string {
 		"--cluster-announce-ip", "127.0.0.1",
 		// On a busy machine a node can be slow without having failed.
 		"--cluster-node-timeout", "60000",
+		// A primary whose last slot moves away stays one.
+		"--cluster-allow-replica-migration", "no",
 	}, config...)
 }
 

@@ -18,7 +18,7 @@ func StartReplicatedCluster(t testing.TB, config ...string) *Cluster {
 		"--repl-diskless-sync-delay", "0", // by default, the primary waits five seconds for a second replica
 	}, config...)))
 	for range primaries {
-		c.nodes = append(c.nodes, Start(t, c.config...))
+		c.nodes = append(c.nodes, startOwn(t, c.config...))
 	}
 	c.form()
 	for _, primary := range c.nodes {
@@ -74,7 +74,7 @@ func (c *Cluster) Add() *Server {
 // join starts a node that knows all others, and is known to them.
 func (c *Cluster) join() *Server {
 	c.t.Helper()
-	added, others := Start(c.t, c.config...), c.living()
+	added, others := startOwn(c.t, c.config...), c.living()
 	c.ids[added] = c.id(added)
 	c.meet(added, others)
 	wait(c.t, "node that the cluster knows", func() bool {
