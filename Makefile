@@ -29,7 +29,7 @@ TEST := $(GO) test -race -vet=off
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build bin/worker and bin/enqueue
@@ -43,6 +43,7 @@ check: deps lint ## Run lint and the quick tests
 test: deps ## Run what CI runs: deps, lint and all tests
 	@$(MAKE) --no-print-directory -j 3 test-packages test-modules test-lint
 	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | xargs -r $(TEST) -timeout 20m -p 1 $(TESTFLAGS)
+	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
 	@$(MAKE) --no-print-directory bench
 
 # test-packages waits for the browser half of the time, so the others run beside it. Lint takes
@@ -66,6 +67,16 @@ test-long: ## Run test with the long models at full length, after a change of th
 .PHONY: faults
 faults: deps ## Break Redis, workers and receivers; write docs/reliability.md
 	$(GO) test -count 1 -timeout 60m -parallel $(P) -v -run 'TestFaults$$' ./internal/test/faults -all -update
+
+# Tests of each part of package queue, a few seconds, that make test also runs on a Cluster.
+PARTS := Unregister|RecordIsOnce|Verb|Override|Pause|Recover|Key|Cancel|Gauges|ListJobs|Explain|LostReply|Workers$$|UnservedIsSaid
+# The tests to run on a Cluster.
+CLUSTER ?= .
+
+.PHONY: test-cluster
+test-cluster: ## Run the tests of queues on a Redis Cluster, and those of its failovers
+	cd queue && HEADGATE_TEST_CLUSTER=1 $(TEST) -timeout 30m -run '$(CLUSTER)' $(TESTFLAGS)
+	cd queue/inspect && HEADGATE_TEST_CLUSTER=1 $(TEST) -timeout 10m -run '$(CLUSTER)' $(TESTFLAGS)
 
 .PHONY: bench
 bench: ## Run each benchmark once, to check that it works

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -61,8 +62,7 @@ func TestLittleStepBackBeforeASlowerRate(t *testing.T) {
 	for _, back := range []time.Duration{0, 900 * time.Millisecond} {
 		r := startRig(t, -1, limitsOf(sharedBy(fast)), nil)
 		clock := &redistest.Clock{}
-		client := redis.NewClient(&redis.Options{Addr: r.server.Addr(), Dialer: clock.Dial})
-		t.Cleanup(func() { client.Close() })
+		client := dialed(t, r.server, clock.Dial)
 		r.enqueue(t, "a", 500)
 		d := r.dispatcher()
 		d.redis, d.limits, d.poll = client, &effective.Calendars{Queue: r.queue, Redis: client}, time.Hour
@@ -97,8 +97,7 @@ func TestGivenBackSlotIsOver(t *testing.T) {
 	for _, step := range []time.Duration{0, -time.Minute} {
 		r := startRig(t, -1, limitsOf(perTenant(1000)), nil)
 		clock := &redistest.Clock{}
-		client := redis.NewClient(&redis.Options{Addr: r.server.Addr(), Dialer: clock.Dial})
-		t.Cleanup(func() { client.Close() })
+		client := dialed(t, r.server, clock.Dial)
 		id := r.add(t, nil)
 		round := func() (jobs []handed) {
 			d := r.dispatcher()
@@ -160,6 +159,15 @@ type heldJob struct {
 type sentCall struct {
 	at, granted, tokens int64
 	tenant              string
+}
+
+// dialed returns a client whose connections dial makes.
+func dialed(t *testing.T, server *redistest.Redis, dial func(ctx context.Context, network, addr string) (net.Conn, error)) redis.UniversalClient {
+	options := server.Options()
+	options.Dialer = dial
+	client := redis.NewUniversalClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
 }
 
 func newAccounting(t *testing.T, server *redistest.Server, seed uint64) *accounting {

@@ -72,7 +72,7 @@ func TestArchiveMoves(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	const jobs = 10_050
-	server, name := redistest.Shared(t), redistest.Queue(t)
+	server, name := redistest.Any(t), redistest.Queue(t)
 	ctx, client := t.Context(), server.Client()
 	fillArchive(t, client, name, jobs)
 	// Many jobs of the same second are on both sides of the bound.
@@ -173,7 +173,7 @@ func TestArchiveMoves(t *testing.T) {
 // dropped.
 func TestOldArchiveMoves(t *testing.T) {
 	t.Parallel()
-	server, name := redistest.Shared(t), redistest.Queue(t)
+	server, name := redistest.Any(t), redistest.Queue(t)
 	ctx, client := t.Context(), server.Client()
 	fillArchive(t, client, name, 10)
 	old := time.Now().AddDate(0, 0, -85)

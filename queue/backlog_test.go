@@ -19,7 +19,7 @@ import (
 
 // backlog enqueues jobs of several tenants in a new queue with shared limits and limits per
 // tenant.
-func backlog(t testing.TB, server *redistest.Server, queue string, jobs, tenants, payload int) {
+func backlog(t testing.TB, server *redistest.Redis, queue string, jobs, tenants, payload int) {
 	t.Helper()
 	limits := limits.Set{Queues: map[string]limits.Queue{queue: {Limits: []limits.Limit{sharedBy(2000), perTenant(5)}}}}
 	if err := operate.Publish(t.Context(), server.Client(), limits); err != nil {
@@ -62,7 +62,7 @@ func TestMemoryOfAWaitingJob(t *testing.T) {
 		return total - clients
 	}
 	before := used()
-	backlog(t, server, redistest.Queue(t), jobs, tenants, payload)
+	backlog(t, server.Redis(), redistest.Queue(t), jobs, tenants, payload)
 	each := float64(used()-before)/jobs - payload
 	t.Logf("%.0f bytes for a waiting job, beside a payload of %d", each, payload)
 	if each > most {
@@ -126,7 +126,7 @@ func waitingJobs() int {
 func BenchmarkDispatch(b *testing.B) {
 	server := redistest.Start(b)
 	queue := redistest.Queue(b)
-	backlog(b, server, queue, waitingJobs(), 1000, 100)
+	backlog(b, server.Redis(), queue, waitingJobs(), 1000, 100)
 	client := server.Client()
 	released := 0
 	d := &dispatcher{

@@ -98,7 +98,7 @@ func benchmarkWake(b *testing.B, workers int) {
 		var mu sync.Mutex
 		var ended time.Time
 		done := make(chan struct{})
-		stop := start(b, workers, Config{Redis: universal(b, server), Queues: []string{queue}}, func(context.Context, json.RawMessage) error {
+		stop := start(b, workers, Config{Redis: server.Options(), Queues: []string{queue}}, func(context.Context, json.RawMessage) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if !ended.IsZero() {
@@ -135,7 +135,7 @@ func benchmarkAnnounce(b *testing.B, workers int) {
 				b.Fatal(err)
 			}
 		}
-		config := Config{Redis: universal(b, server), Queues: []string{queue}, Concurrency: 2 * (n + 1)}
+		config := Config{Redis: server.Options(), Queues: []string{queue}, Concurrency: 2 * (n + 1)}
 		stop := start(b, workers, config, func(context.Context, json.RawMessage) error {
 			called <- struct{}{}
 			<-release

@@ -52,7 +52,7 @@ func TestChoresOfAFullRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Client()
-	r := &rig{receiver: newReceiver(-1), queue: redistest.Queue(t), client: NewClient(client), server: server}
+	r := &rig{receiver: newReceiver(-1), queue: redistest.Queue(t), client: NewClient(client), server: server.Redis()}
 	r.makeWorker(t, nil)
 	id := r.add(t, nil)
 	r.hold(t, id, "w:1")

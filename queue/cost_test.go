@@ -101,7 +101,7 @@ func TestCommandsPerJob(t *testing.T) {
 			if err := operate.Publish(t.Context(), client, limits.Set{Queues: map[string]limits.Queue{"q": {Limits: set}}}); err != nil {
 				t.Fatal(err)
 			}
-			worker, err := New(Config{Redis: universal(t, server), Queues: []string{"q"}})
+			worker, err := New(Config{Redis: server.Options(), Queues: []string{"q"}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -29,7 +29,7 @@ func BenchmarkCrowd(b *testing.B) {
 		}
 	}
 	got := newReceiver(jobs)
-	worker, err := New(Config{Redis: universal(b, c.server), Queues: []string{c.queue}, Observer: c.seen})
+	worker, err := New(Config{Redis: c.server.Options(), Queues: []string{c.queue}, Observer: c.seen})
 	if err != nil {
 		b.Fatal(err)
 	}

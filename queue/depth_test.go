@@ -44,7 +44,7 @@ func atDepth(t *testing.T, rate, calls int64, jobs, lanes int) usage {
 	var called atomic.Int64
 	const stretches = 4
 	marks := make(chan struct{}, 1+stretches)
-	w, err := New(Config{Redis: universal(t, server), Queues: []string{"q"}})
+	w, err := New(Config{Redis: server.Options(), Queues: []string{"q"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func payloadKeys(t *testing.T, lines ...string) *encryption.Keys {
 func everything(t *testing.T, client redis.UniversalClient) string {
 	t.Helper()
 	ctx, all := t.Context(), &strings.Builder{}
-	for _, key := range client.Keys(ctx, "*").Val() {
+	for _, key := range redistest.Keys(t, client, "*") {
 		var value any
 		switch kind := client.Type(ctx, key).Val(); kind {
 		case "string":
@@ -69,7 +69,7 @@ func everything(t *testing.T, client redis.UniversalClient) string {
 func encryptedRig(t *testing.T, keys *encryption.Keys) *rig {
 	t.Helper()
 	server := redistest.Start(t)
-	return &rig{receiver: newReceiver(-1), queue: "q", client: NewClient(server.Client()).Encrypt(keys), server: server}
+	return &rig{receiver: newReceiver(-1), queue: "q", client: NewClient(server.Client()).Encrypt(keys), server: server.Redis()}
 }
 
 // TestNothingIsInTheClear: what payloads, results, follow-ups and periodic jobs say is nowhere in
@@ -130,7 +130,7 @@ func TestNothingIsInTheClear(t *testing.T) {
 
 	r.run(t)
 	until(t, "asynq's tools see the call", func() bool {
-		for _, key := range client.Keys(ctx, "asynq:workers:*").Val() {
+		for _, key := range redistest.Keys(t, client, "asynq:workers:*") {
 			if client.HLen(ctx, key).Val() == 1 {
 				return true
 			}
@@ -254,11 +254,11 @@ func TestMarkedPayloads(t *testing.T) {
 	marked := payloadKeys(t, keyLine("k1")).Encrypt([]byte("x"), encryption.PlaceOf("q", "id", encryption.Payload))
 	for _, job := range []Job{{Payload: marked}, {Payload: 1, OnSuccess: &Job{Kind: "call", Queue: "q", Payload: marked}}} {
 		job.Kind, job.Queue, job.Tenant = "call", "q", "a"
-		if _, err := NewClient(redistest.Shared(t).Client()).Enqueue(t.Context(), job); err == nil || !strings.Contains(err.Error(), "payload: must not begin like an encrypted text") {
+		if _, err := NewClient(redistest.Any(t).Client()).Enqueue(t.Context(), job); err == nil || !strings.Contains(err.Error(), "payload: must not begin like an encrypted text") {
 			t.Errorf("Enqueue = %v", err)
 		}
 	}
-	worker, err := New(Config{Redis: universal(t, redistest.Shared(t)), Queues: []string{"q"}})
+	worker, err := New(Config{Redis: redistest.Any(t).Options(), Queues: []string{"q"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,9 +57,11 @@ func (h *tries) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 // producer returns a client with its own Redis client, whose batches go through send.
-func producer(t *testing.T, server *redistest.Server, send func(try int, send func() error) error) (*Client, *tries) {
+func producer(t *testing.T, server *redistest.Redis, send func(try int, send func() error) error) (*Client, *tries) {
 	t.Helper()
-	own := redis.NewClient(&redis.Options{Addr: server.Addr(), DialerRetries: 1})
+	options := server.Options()
+	options.DialerRetries = 1
+	own := redis.NewUniversalClient(options)
 	t.Cleanup(func() { own.Close() })
 	h := &tries{send: send}
 	own.AddHook(h)
@@ -78,7 +80,7 @@ func (r *rig) gone(t *testing.T, n int) {
 	t.Helper()
 	r.seen.wait(t, string(lifecycle.Done), n)
 	until(t, "the jobs' hashes are gone", func() bool {
-		left := r.server.Client().Keys(t.Context(), asynqwire.Key(r.queue, "t:*")).Val()
+		left := redistest.Keys(t, r.server.Client(), asynqwire.Key(r.queue, "t:*"))
 		return len(left) == 1 // the one of loaded
 	})
 }
@@ -415,7 +417,7 @@ func TestEnqueueOutlastsAFailover(t *testing.T) {
 	} {
 		t.Run(answer.Error(), func(t *testing.T) {
 			t.Parallel()
-			server, queue := redistest.Shared(t), redistest.Queue(t)
+			server, queue := redistest.Any(t), redistest.Queue(t)
 			ids := map[any]bool{}
 			var h *tries
 			client, h := producer(t, server, func(try int, send func() error) error {
@@ -449,7 +451,7 @@ func TestEnqueueOnARedisThatFailsOver(t *testing.T) {
 		t.Parallel()
 		primary := redistest.Start(t)
 		replica := primary.StartReplica()
-		client, h := producer(t, replica, func(try int, send func() error) error {
+		client, h := producer(t, replica.Redis(), func(try int, send func() error) error {
 			if try == 4 {
 				replica.Promote()
 			}
@@ -490,7 +492,7 @@ func TestEnqueueOnARedisThatFailsOver(t *testing.T) {
 	t.Run("a server that is restarted", func(t *testing.T) {
 		t.Parallel()
 		server := redistest.Start(t)
-		client, h := producer(t, server, func(try int, send func() error) error {
+		client, h := producer(t, server.Redis(), func(try int, send func() error) error {
 			if try == 1 {
 				server.Kill()
 			} else if try == 4 {
@@ -507,7 +509,7 @@ func TestEnqueueOnARedisThatFailsOver(t *testing.T) {
 	t.Run("a cluster without slots", func(t *testing.T) {
 		t.Parallel()
 		server := redistest.Start(t, "--cluster-enabled", "yes")
-		client, h := producer(t, server, func(try int, send func() error) error {
+		client, h := producer(t, server.Redis(), func(try int, send func() error) error {
 			if try == 4 {
 				if err := server.Client().ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
 					t.Error(err)
@@ -529,7 +531,7 @@ func TestEnqueueOnARedisThatFailsOver(t *testing.T) {
 // whatever the last try returned.
 func TestEnqueueSaysWhatIsCertain(t *testing.T) {
 	t.Parallel()
-	server := redistest.Shared(t)
+	server := redistest.Any(t)
 	loading, full := redisSaid("LOADING Redis is loading the dataset in memory"), redisSaid("OOM command not allowed when used memory > 'maxmemory'.")
 	tests := map[string]struct {
 		first, then error
@@ -570,7 +572,7 @@ func TestEnqueueSaysWhatIsCertain(t *testing.T) {
 func TestEnqueueGivesUp(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
-	client, h := producer(t, redistest.Shared(t), func(int, func() error) error { return redisSaid("LOADING") })
+	client, h := producer(t, redistest.Any(t), func(int, func() error) error { return redisSaid("LOADING") })
 	jobs := make([]Job, 5*maxBatch)
 	for i := range jobs {
 		jobs[i] = Job{Kind: "call", Queue: redistest.Queue(t), Tenant: "a"}

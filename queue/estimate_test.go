@@ -219,7 +219,7 @@ func TestForecastReadsForeignGroups(t *testing.T) {
 		lane := store.ParseLane(group)
 		name := store.BucketKey(r.queue, windowOf("daily", 100, 24*time.Hour, "tenant", "domain"), &lane)
 		if client.Exists(t.Context(), name).Val() != 1 {
-			t.Errorf("group %q: %s is not among %q", group, name, client.Keys(t.Context(), store.Key(r.queue, "b:*")).Val())
+			t.Errorf("group %q: %s is not among %q", group, name, redistest.Keys(t, client, store.Key(r.queue, "b:*")))
 		}
 	}
 }

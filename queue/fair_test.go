@@ -128,7 +128,7 @@ func footprint(t *testing.T, server *redistest.Server, tenant string) []string {
 			fail(err)
 		}
 	}
-	r := &rig{queue: name, server: server}
+	r := &rig{queue: name, server: server.Redis()}
 	r.release(t, r.dispatcher(), 4)
 	_, err := operate.PauseJobs(ctx, client, name, inspect.Scope{Tenant: tenant}, time.Time{}, ann)
 	fail(err)
@@ -154,7 +154,7 @@ func footprint(t *testing.T, server *redistest.Server, tenant string) []string {
 		}
 		seen[strings.Join(words, " | ")] = true
 	}
-	for _, known := range client.Keys(ctx, "*{"+name+"}*").Val() {
+	for _, known := range redistest.Keys(t, client, "*{"+name+"}*") {
 		_, rest, _ := strings.Cut(known, "}:")
 		if strings.HasPrefix(rest, "t:") || strings.HasPrefix(rest, "answers:") {
 			continue
@@ -231,5 +231,5 @@ func startCrowd(t testing.TB, server *redistest.Server, lanes int) *rig {
 	if _, err := operate.PauseJobs(ctx, client, name, inspect.Scope{Kind: "mail"}, time.Time{}, ann); err != nil {
 		t.Fatal(err)
 	}
-	return &rig{receiver: newReceiver(-1), queue: name, server: server, client: enqueue, seen: newCounter()}
+	return &rig{receiver: newReceiver(-1), queue: name, server: server.Redis(), client: enqueue, seen: newCounter()}
 }

@@ -83,7 +83,7 @@ func TestThrottledIsOnePauseForAllWorkers(t *testing.T) {
 				r := startRig(t, 1, limitsOf(limit), nil)
 				r.answer = provider.answer
 				for _, more := range []int{1, 2} {
-					other, err := New(Config{Redis: universal(t, r.server), Queues: []string{r.queue}, Observer: r.seen})
+					other, err := New(Config{Redis: r.server.Options(), Queues: []string{r.queue}, Observer: r.seen})
 					if err != nil {
 						t.Fatal(more, err)
 					}

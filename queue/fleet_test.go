@@ -183,7 +183,7 @@ func TestPeriodicFleet(t *testing.T) {
 		t.Errorf("%d entries", len(entries))
 	}
 	// Only one field per entry is left of all ticks.
-	if keys := client.Keys(ctx, "headgate:*periodic*").Val(); len(keys) != 3 {
+	if keys := redistest.Keys(t, client, "headgate:*periodic*"); len(keys) != 3 {
 		t.Errorf("keys: %v", keys)
 	}
 }
@@ -195,7 +195,7 @@ func TestPeriodicLive(t *testing.T) {
 	t.Parallel() // it measures no time, and takes a while
 	server := redistest.Start(t)
 	ctx, client := t.Context(), server.Client()
-	worker, err := New(Config{Redis: universal(t, server), Queues: []string{"q"}})
+	worker, err := New(Config{Redis: server.Options(), Queues: []string{"q"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ var (
 func twins(t *testing.T, shape limits.Queue, damage func(client redis.UniversalClient, queue, lane string)) (clients [2]*Client, queues [2]string) {
 	t.Helper()
 	for i := range queues {
-		client := NewClient(redistest.Shared(t).Client())
+		client := NewClient(redistest.Any(t).Client())
 		clients[i], queues[i] = client, redistest.Queue(t)
 		all := limits.Set{Queues: map[string]limits.Queue{queues[i]: shape}}
 		if err := operate.Publish(t.Context(), client.redis, all); err != nil {
@@ -100,7 +100,7 @@ func written(t *testing.T, c *Client, queue string) string {
 	t.Helper()
 	client := c.redis
 	var lines []string
-	for _, key := range client.Keys(t.Context(), "*{"+queue+"}*").Val() {
+	for _, key := range redistest.Keys(t, client, "*{"+queue+"}*") {
 		if strings.Contains(key, "}:audit") {
 			continue // of the limits, which are published before
 		}
@@ -206,8 +206,8 @@ func TestFreshJobMeetsDamage(t *testing.T) {
 // request can be repeated, and an earlier one is rejected.
 func TestAnswersOfALine(t *testing.T) {
 	t.Parallel()
-	server, queue := redistest.Shared(t), redistest.Queue(t)
-	own := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	server, queue := redistest.Any(t), redistest.Queue(t)
+	own := redis.NewUniversalClient(server.Options())
 	t.Cleanup(func() { own.Close() })
 	seen := &tries{}
 	var first redis.Cmder
@@ -228,7 +228,7 @@ func TestAnswersOfALine(t *testing.T) {
 	for range 9 {
 		enqueue()
 	}
-	kept := server.Client().Keys(t.Context(), store.Key(queue, "answers:*")).Val()
+	kept := redistest.Keys(t, server.Client(), store.Key(queue, "answers:*"))
 	if len(kept) != 1 {
 		t.Fatalf("the answers to 10 calls are in %q; want one key", kept)
 	}

@@ -25,7 +25,7 @@ import (
 func limitedRig(t *testing.T, maxmemory string) *rig {
 	t.Helper()
 	server := redistest.Start(t, "--maxmemory", maxmemory, "--maxmemory-policy", "noeviction")
-	r := &rig{receiver: newReceiver(-1), queue: "q", client: NewClient(server.Client()), server: server}
+	r := &rig{receiver: newReceiver(-1), queue: "q", client: NewClient(server.Client()), server: server.Redis()}
 	r.makeWorker(t, nil)
 	return r
 }
@@ -114,7 +114,7 @@ func TestWorkerOnFullRedis(t *testing.T) {
 		}
 		return nil
 	}
-	r.server.FillMemory()
+	r.server.Server().FillMemory()
 	r.run(t)
 	until(t, "the worker is known", func() bool {
 		all, err := workers.List(ctx, client)
@@ -137,7 +137,7 @@ func TestVerbsOnFullRedis(t *testing.T) {
 	}
 	waits := r.add(t, nil)
 	r.add(t, func(job *Job) { job.At = time.Now().Add(time.Hour) })
-	r.server.FillMemory()
+	r.server.Server().FillMemory()
 	if err := client.Set(ctx, "x", "1", 0).Err(); !redis.IsOOMError(err) {
 		t.Fatalf("Redis is not full: %v", err)
 	}
@@ -179,7 +179,7 @@ func TestSweepOnFullRedis(t *testing.T) {
 	if n := client.ZRem(ctx, waiting, "a;kind=call").Val(); n != 1 {
 		t.Fatal("the lane did not wait")
 	}
-	r.server.FillMemory()
+	r.server.Server().FillMemory()
 	if err := r.chores().Sweep(ctx); err != nil {
 		t.Error(err)
 	}
@@ -195,7 +195,7 @@ func TestLateEndOnFullRedis(t *testing.T) {
 	id := r.add(t, nil)
 	r.hold(t, id, "w:1")
 	r.recover(t, id, "10", true)
-	r.server.FillMemory()
+	r.server.Server().FillMemory()
 	done, err := store.LateScript.Run(t.Context(), r.server.Client(), store.ScriptKeys("q"), "q", id, "w:1", "a", "call", "1", "[1]", "ok", "1", "1000")
 	if err != nil || done != int64(1) || r.field(t, id, "result") != "[1]" {
 		t.Errorf("%v, %v; its result is %q", done, err, r.field(t, id, "result"))

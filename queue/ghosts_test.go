@@ -214,7 +214,7 @@ func TestDamagedTenants(t *testing.T) {
 func TestPendingTasks(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	r := &rig{server: server, queue: "q", client: NewClient(server.Client())}
+	r := &rig{server: server.Redis(), queue: "q", client: NewClient(server.Client())}
 	client, ctx := server.Client(), t.Context()
 	pending := asynqwire.Key("q", "pending")
 	d := r.dispatcher()

@@ -31,7 +31,7 @@ func (r *rig) unheardRounds(t *testing.T) (*dispatcher, *redistest.Wire, *[]hand
 	if _, err := r.dispatcher().round(t.Context(), 0); err != nil { // Redis has the script by then
 		t.Fatal(err)
 	}
-	wire, options := &redistest.Wire{}, universal(t, r.server)
+	wire, options := &redistest.Wire{}, r.server.Options()
 	options.Dialer, options.MaxRetries = wire.Dial, -1
 	client := redis.NewUniversalClient(options)
 	t.Cleanup(func() { client.Close() })

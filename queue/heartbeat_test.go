@@ -25,10 +25,11 @@ import (
 // TestWorkers: a worker is listed with its state while it runs, and not after it has ended.
 func TestWorkers(t *testing.T) {
 	t.Parallel()
-	test := func(t *testing.T, client *redis.Client) {
+	test := func(t *testing.T, server *redistest.Redis) {
+		client := server.Client()
 		queue := redistest.Queue(t)
 		worker, err := New(Config{
-			Redis: &redis.UniversalOptions{Addrs: []string{client.Options().Addr}}, Queues: []string{queue, "another-" + queue}, Concurrency: 7,
+			Redis: server.Options(), Queues: []string{queue, "another-" + queue}, Concurrency: 7,
 			Details: func() any { return map[string]string{"words": "<a & b>"} },
 		})
 		if err != nil {
@@ -99,11 +100,11 @@ func TestWorkers(t *testing.T) {
 	}
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
-		test(t, redistest.Shared(t).Client())
+		test(t, redistest.Any(t))
 	})
 	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()
-		test(t, redistest.Embedded(t))
+		test(t, redistest.Of(redistest.Embedded(t)))
 	})
 }
 
@@ -159,7 +160,7 @@ func TestStarvedWorkers(t *testing.T) {
 	}
 }
 
-func onlyActive(t *testing.T, client *redis.Client, queue string) string {
+func onlyActive(t *testing.T, client redis.UniversalClient, queue string) string {
 	t.Helper()
 	ids, err := client.LRange(t.Context(), asynqwire.Key(queue, "active"), 0, -1).Result()
 	if err != nil || len(ids) != 1 {
@@ -243,7 +244,8 @@ func TestKilledWorkerIsGone(t *testing.T) {
 // living worker that is missing in the index is added again.
 func TestWorkersIndexHeals(t *testing.T) {
 	t.Parallel()
-	onBothRedises(t, func(t *testing.T, client *redis.Client) {
+	onBothRedises(t, func(t *testing.T, server *redistest.Redis) {
+		client := server.Client()
 		ctx := t.Context()
 		now := time.Now()
 		id := func(what string) string { return redistest.Queue(t) + what }
@@ -282,7 +284,7 @@ func TestWorkersIndexHeals(t *testing.T) {
 // TestDetailsAreBounded: details that are too large or not JSON are left out, which is
 // logged once, and the worker is still listed.
 func TestDetailsAreBounded(t *testing.T) {
-	client := redistest.Shared(t).Client()
+	client := redistest.Any(t).Client()
 	var log bytes.Buffer
 	var value any
 	h := &heart{
@@ -325,7 +327,7 @@ func TestDetailsAreBounded(t *testing.T) {
 func TestLeasesDoNotWaitForDetails(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
-	client := redistest.Shared(t).Client()
+	client := redistest.Any(t).Client()
 	answer := make(chan any)
 	h := &heart{
 		redis: client, clock: &redisClock{}, capacity: newCapacity(1), sending: &atomic.Int64{}, logger: slog.New(slog.DiscardHandler),

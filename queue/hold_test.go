@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -296,7 +297,7 @@ func TestPublishInTheAudit(t *testing.T) {
 		len(e.After) != 3 || e.After["tenant"] != "token_bucket 20/s, burst 1, per tenant" || e.After["max_backlog"] != "7" || e.After["a b: weight"] != "3" {
 		t.Errorf("the audit says %+v", e)
 	}
-	if left := client.Keys(t.Context(), store.Key(r.queue, "limits:*")).Val(); len(left) != 0 {
+	if left := redistest.Keys(t, client, store.Key(r.queue, "limits:*")); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}
 	if ttl := client.TTL(t.Context(), store.Key(r.queue, "limits")).Val(); ttl != -1 {

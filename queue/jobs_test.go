@@ -359,7 +359,7 @@ func TestFailures(t *testing.T) {
 
 // TestFoldIsTheSame: reasons are folded in the same way in Go and in Lua.
 func TestFoldIsTheSame(t *testing.T) {
-	client := redistest.Shared(t).Client()
+	client := redistest.Any(t).Client()
 	for _, reason := range []string{
 		"", "plain words", "429", "v2beta of 17", "id 0b6f6a1e-77aa-4b7e-b7b0-0123456789ab!", "a_b-c1 is short", "longwordwithoutany", "longword1", "eightle8", "sevenl7", "ünïcödé 12 ß3", "%d 5% #7", "1\n2\t3",
 		"attempt 3 of 12: 503 from the provider", "attempt 1 of 2: attempt 1 of 2: x", "after attempt 1 of 2: x", "attempt of 2: x",

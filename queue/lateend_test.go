@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
@@ -54,14 +55,14 @@ func TestLateEndElsewhere(t *testing.T) {
 		job.owner = "w:1"
 		g.endLate(job, verdict{outcome: lifecycle.Done, answer: lifecycle.AnswerOK})
 		state, done := r.field(t, job.ID, "state"), r.field(t, job.ID, "hg_done")
-		keys := len(client.Keys(ctx, store.Key(r.queue, "unique:")+"*").Val())
+		keys := len(redistest.Keys(t, client, store.Key(r.queue, "unique:")+"*"))
 		if there && (state != "pending" || done != "1" || keys != 0 || client.ZCard(ctx, asynqwire.Key(r.queue, "retry")).Val() != 0) {
 			t.Errorf("%s: it is %s, done %q, %d keys, and among those to be tried again", name, state, done, keys)
 		}
 		if !there && (state != "retry" || done != "" || !strings.Contains(r.fault(t, "job "+job.ID), "not where its state says")) {
 			t.Errorf("%s: it is %s, done %q; the fault is %q", name, state, done, r.fault(t, "job "+job.ID))
 		}
-		for _, left := range client.Keys(ctx, store.Key(r.queue, "unique:")+"*").Val() {
+		for _, left := range redistest.Keys(t, client, store.Key(r.queue, "unique:")+"*") {
 			client.Del(ctx, left)
 		}
 	}

@@ -146,9 +146,11 @@ func TestDamagedVirtualTime(t *testing.T) {
 // deleted or damaged.
 func TestPermitPassesALaneWithoutJobs(t *testing.T) {
 	t.Parallel()
-	for name, edit := range map[string]func(client *redis.Client, task string){
-		"deleted": func(client *redis.Client, task string) { client.Del(context.Background(), task) },
-		"damaged": func(client *redis.Client, task string) { client.HSet(context.Background(), task, "hg_slot", "x") },
+	for name, edit := range map[string]func(client redis.UniversalClient, task string){
+		"deleted": func(client redis.UniversalClient, task string) { client.Del(context.Background(), task) },
+		"damaged": func(client redis.UniversalClient, task string) {
+			client.HSet(context.Background(), task, "hg_slot", "x")
+		},
 	} {
 		r := startRig(t, -1, limitsOf(inFlight(1)), nil)
 		client := r.server.Client()

@@ -103,7 +103,7 @@ func (c *livingCase) fullRedis(full, length time.Duration, workers int) {
 	defer running.Wait()
 	defer stop()
 	for range workers {
-		worker, err := New(Config{Redis: &redis.UniversalOptions{Addrs: []string{c.server.Addr()}}, Queues: []string{"q"}})
+		worker, err := New(Config{Redis: c.server.Options(), Queues: []string{"q"}})
 		if err != nil {
 			c.errorf("%v", err)
 			return
@@ -347,7 +347,7 @@ func TestFullRedisDrains(t *testing.T) {
 	const jobs = 200
 	server := redistest.Start(t)
 	client, ctx := server.Client(), t.Context()
-	r := &rig{server: server, queue: "q", client: NewClient(client), receiver: newReceiver(jobs)}
+	r := &rig{server: server.Redis(), queue: "q", client: NewClient(client), receiver: newReceiver(jobs)}
 	limits := limits.Set{Queues: map[string]limits.Queue{"q": {Limits: []limits.Limit{perTenant(50), inFlight(50, "tenant")}}}}
 	if err := operate.Publish(ctx, client, limits); err != nil {
 		t.Fatal(err)
@@ -356,7 +356,7 @@ func TestFullRedisDrains(t *testing.T) {
 		r.enqueue(t, tenant, jobs/2)
 	}
 	r.seen = newCounter()
-	worker, err := New(Config{Redis: universal(t, server), Queues: []string{"q"}, Observer: r.seen})
+	worker, err := New(Config{Redis: server.Options(), Queues: []string{"q"}, Observer: r.seen})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
@@ -57,7 +58,7 @@ func TestLostLimits(t *testing.T) {
 				if n := release(d); n != burst {
 					t.Fatalf("%d jobs went of a new queue; want %d", n, burst)
 				}
-				for _, key := range client.Keys(t.Context(), store.Key(r.queue, "b:*")).Val() {
+				for _, key := range redistest.Keys(t, client, store.Key(r.queue, "b:*")) {
 					client.Del(t.Context(), key)
 				}
 				client.Del(t.Context(), store.Key(r.queue, "limits"), store.Key(r.queue, "vtime"))

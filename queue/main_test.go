@@ -4,8 +4,6 @@ import (
 	"flag"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/headgate/headgate/internal/test/pacer"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/internal/test/testlong"
@@ -19,6 +17,9 @@ func TestMain(m *testing.M) {
 		_ = flag.Set("rapid.checks", "25")
 		_ = flag.Set("rapid.seed", "1")
 	}
+	redistest.OneServer(
+		"TestObserverIsToldOfRoundTrips", // in a Cluster the time is read from a node, past the observer
+	)
 	redistest.Main(m)
 }
 
@@ -31,9 +32,4 @@ func measured(t *testing.T, once func(t *testing.T, run *pacer.Run)) {
 		run.Here()
 		once(t, run)
 	})
-}
-
-func universal(t testing.TB, server *redistest.Server) *redis.UniversalOptions {
-	t.Helper()
-	return &redis.UniversalOptions{Addrs: []string{server.Addr()}}
 }

@@ -21,7 +21,7 @@ func TestReadyBesideAMasterAway(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")
-	worker, err := New(Config{Redis: clusterOptions(cluster), Queues: queueOfEachNode(cluster)})
+	worker, err := New(Config{Redis: cluster.Options(), Queues: queueOfEachNode(cluster)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestMasterAway(t *testing.T) {
 				}
 			}
 		}
-		worker, err := New(Config{Redis: clusterOptions(cluster), Queues: names, ShutdownTimeout: time.Second})
+		worker, err := New(Config{Redis: cluster.Options(), Queues: names, ShutdownTimeout: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -233,7 +233,7 @@ func TestOutcomeOfACallThatWasCutOff(t *testing.T) {
 }
 
 func TestCall(t *testing.T) {
-	w, err := New(Config{Redis: universal(t, startRig(t, 0, limitsOf(), nil).server), Queues: []string{"q"}})
+	w, err := New(Config{Redis: startRig(t, 0, limitsOf(), nil).server.Options(), Queues: []string{"q"}})
 	if err != nil {
 		t.Fatal(err)
 	}

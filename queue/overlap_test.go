@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -105,7 +106,7 @@ func TestPeriodicWithoutWorker(t *testing.T) {
 			if there, err := NewClient(tm.client).RemovePeriodic(ctx, "x"); err != nil || !there {
 				t.Error(there, err)
 			}
-			if keys := tm.client.Keys(ctx, store.Key("call", "tick:*")).Val(); len(keys) > 0 {
+			if keys := redistest.Keys(t, tm.client, store.Key("call", "tick:*")); len(keys) > 0 {
 				t.Errorf("the removed entry leaves %q", keys)
 			}
 		})
@@ -221,7 +222,7 @@ func TestPeriodicOverlapModel(t *testing.T) {
 				lanes[lane(j.tenant)]++
 			}
 		}
-		if n := len(tm.client.Keys(ctx, key("t:*")).Val()); n != len(jobs) {
+		if n := len(redistest.Keys(t, tm.client, key("t:*"))); n != len(jobs) {
 			t.Fatalf("step %d: %d jobs, want %d", step, n, len(jobs))
 		}
 		var all int64

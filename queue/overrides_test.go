@@ -187,7 +187,7 @@ func TestPublishWithManyOverrides(t *testing.T) {
 	if n := client.HLen(t.Context(), store.Key(r.queue, "overrides")).Val(); n != 2500 {
 		t.Errorf("%d tenants with overrides; want 2500", n)
 	}
-	if left := client.Keys(t.Context(), store.Key(r.queue, "overrides:*")).Val(); len(left) != 0 {
+	if left := redistest.Keys(t, client, store.Key(r.queue, "overrides:*")); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}
 	if ttl := client.TTL(t.Context(), store.Key(r.queue, "overrides")).Val(); ttl != -1 {

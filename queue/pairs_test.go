@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
@@ -183,7 +184,7 @@ func (r *rig) empty(t *testing.T) {
 			t.Errorf("%s is left behind", name)
 		}
 	}
-	for _, key := range client.Keys(t.Context(), store.Key(r.queue, "*")).Val() {
+	for _, key := range redistest.Keys(t, client, store.Key(r.queue, "*")) {
 		if strings.Contains(key, "}:b:narrow") || strings.Contains(key, "}:blocked:") || strings.Contains(key, "}:unique:") {
 			t.Errorf("%s is left behind", key)
 		}

@@ -120,7 +120,7 @@ type watcher struct {
 func (r *rig) watcher(t *testing.T) *watcher {
 	t.Helper()
 	w := &watcher{rig: r}
-	client := redis.NewClient(r.server.Client().Options())
+	client := redis.NewUniversalClient(r.server.Options())
 	t.Cleanup(func() { client.Close() })
 	client.AddHook(&w.reading)
 	w.client = client

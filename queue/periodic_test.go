@@ -97,7 +97,7 @@ func (tm *timer) fired(queue string) map[string]int {
 	tm.t.Helper()
 	inspector := asynq.NewInspectorFromRedisClient(tm.client)
 	all := map[string]int{}
-	keys := tm.client.Keys(tm.t.Context(), asynqwire.Key(queue, "t:*")).Val()
+	keys := redistest.Keys(tm.t, tm.client, asynqwire.Key(queue, "t:*"))
 	for _, key := range keys {
 		info, err := inspector.GetTaskInfo(queue, strings.TrimPrefix(key, asynqwire.Key(queue, "t:")))
 		if err != nil {
@@ -110,7 +110,7 @@ func (tm *timer) fired(queue string) map[string]int {
 
 // drop deletes all jobs, as if they were done.
 func (tm *timer) drop(queue string) {
-	for _, key := range tm.client.Keys(tm.t.Context(), asynqwire.Key(queue, "*")).Val() {
+	for _, key := range redistest.Keys(tm.t, tm.client, asynqwire.Key(queue, "*")) {
 		tm.client.Del(tm.t.Context(), key)
 	}
 }
@@ -525,7 +525,7 @@ func TestHostilePeriodic(t *testing.T) {
 	if err := NewClient(tm.client).SetPeriodic(ctx, Periodic{}); err == nil || len(validation.Unjoin(err)) != 5 {
 		t.Errorf("nothing at all: %v; want id, spec, and kind, queue and tenant of the job", err)
 	}
-	if n := len(tm.client.Keys(ctx, "*").Val()); n > 0 {
+	if n := len(redistest.Keys(t, tm.client, "*")); n > 0 {
 		t.Errorf("%d keys were written", n)
 	}
 

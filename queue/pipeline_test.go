@@ -16,7 +16,7 @@ import (
 // later command is still returned.
 func TestErrorBehindAMissingField(t *testing.T) {
 	t.Parallel()
-	client := redistest.Shared(t).Client()
+	client := redistest.Any(t).Client()
 	for name, test := range map[string]struct {
 		wrong func(queue string) string // a key that is made a string
 		read  func(ctx context.Context, queue, id string) error

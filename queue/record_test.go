@@ -62,26 +62,27 @@ func TestAnswerOf(t *testing.T) {
 }
 
 // onBothRedises runs a test on a real Redis and on the embedded one.
-func onBothRedises(t *testing.T, test func(t *testing.T, client *redis.Client)) {
-	t.Run("redis", func(t *testing.T) { test(t, redistest.Shared(t).Client()) })
-	t.Run("embedded", func(t *testing.T) { test(t, redistest.Embedded(t)) })
+func onBothRedises(t *testing.T, test func(t *testing.T, server *redistest.Redis)) {
+	t.Run("redis", func(t *testing.T) { test(t, redistest.Any(t)) })
+	t.Run("embedded", func(t *testing.T) { test(t, redistest.Of(redistest.Embedded(t))) })
 }
 
 // record is a worker whose handler returns an answer by the job's key.
 type record struct {
-	client *redis.Client
+	client redis.UniversalClient
 	queue  string
 	seen   *counter
 	stop   func()
 }
 
-func startRecord(t *testing.T, client *redis.Client, set limits.Queue, answer func(context.Context, Running) error) *record {
+func startRecord(t *testing.T, server *redistest.Redis, set limits.Queue, answer func(context.Context, Running) error) *record {
 	t.Helper()
+	client := server.Client()
 	r := &record{client: client, queue: redistest.Queue(t), seen: newCounter()}
 	if err := operate.Publish(t.Context(), client, limits.Set{Queues: map[string]limits.Queue{r.queue: set}}); err != nil {
 		t.Fatal(err)
 	}
-	worker, err := New(Config{Redis: &redis.UniversalOptions{Addrs: []string{client.Options().Addr}}, Queues: []string{r.queue}, Concurrency: 20, ShutdownTimeout: 200 * time.Millisecond, Observer: r.seen})
+	worker, err := New(Config{Redis: server.Options(), Queues: []string{r.queue}, Concurrency: 20, ShutdownTimeout: 200 * time.Millisecond, Observer: r.seen})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,9 +155,10 @@ func whats(log []lifecycle.Event) (all []string) {
 func TestRecord(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
-	onBothRedises(t, func(t *testing.T, client *redis.Client) {
+	onBothRedises(t, func(t *testing.T, server *redistest.Redis) {
+		client := server.Client()
 		cutOff := make(chan struct{})
-		r := startRecord(t, client, limits.Queue{}, func(ctx context.Context, job Running) error {
+		r := startRecord(t, server, limits.Queue{}, func(ctx context.Context, job Running) error {
 			switch _, what, _ := strings.Cut(job.ID, ":"); what {
 			case "done", "plain":
 				return nil
@@ -295,7 +297,8 @@ func TestRecord(t *testing.T) {
 // published or logged a second time.
 func TestRecordIsOnce(t *testing.T) {
 	t.Parallel()
-	onBothRedises(t, func(t *testing.T, client *redis.Client) {
+	onBothRedises(t, func(t *testing.T, server *redistest.Redis) {
+		client := server.Client()
 		r := &record{client: client, queue: redistest.Queue(t)}
 		g := &gate{queue: r.queue, redis: client, limits: &effective.Calendars{Queue: r.queue, Redis: client}, onWake: func() {}}
 		var questions []settleQuestion
@@ -338,10 +341,11 @@ func TestRecordIsOnce(t *testing.T) {
 // job that is deleted after its first call.
 func TestNoLogWhileItWaits(t *testing.T) {
 	t.Parallel()
-	onBothRedises(t, func(t *testing.T, client *redis.Client) {
+	onBothRedises(t, func(t *testing.T, server *redistest.Redis) {
+		client := server.Client()
 		var during map[string]string
 		var r *record
-		r = startRecord(t, client, limits.Queue{Limits: []limits.Limit{perTenant(5)}}, func(ctx context.Context, job Running) error {
+		r = startRecord(t, server, limits.Queue{Limits: []limits.Limit{perTenant(5)}}, func(ctx context.Context, job Running) error {
 			during = r.client.HGetAll(ctx, asynqwire.Key(job.Queue, "t:"+job.ID)).Val()
 			return nil
 		})
@@ -377,13 +381,13 @@ func TestReleasedNamesTheLimit(t *testing.T) {
 		{"none", 1000, 1000, "", 1, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			onBothRedises(t, func(t *testing.T, client *redis.Client) {
-				r := startRecord(t, client, limits.Queue{Limits: []limits.Limit{sharedBy(test.shared), perTenant(test.own)}}, func(context.Context, Running) error { return nil })
+			onBothRedises(t, func(t *testing.T, server *redistest.Redis) {
+				r := startRecord(t, server, limits.Queue{Limits: []limits.Limit{sharedBy(test.shared), perTenant(test.own)}}, func(context.Context, Running) error { return nil })
 				jobs := make([]Job, test.burst*test.tenants) // together, so that no limit recovers between them
 				for i := range jobs {
 					jobs[i] = Job{Kind: "call", Queue: r.queue, Tenant: fmt.Sprint("t", i%test.tenants), Key: fmt.Sprint(i), Payload: json.RawMessage(`{}`)}
 				}
-				results := NewClient(client).EnqueueMany(t.Context(), jobs)
+				results := NewClient(r.client).EnqueueMany(t.Context(), jobs)
 				last := results[len(jobs)-1].ID
 				r.seen.wait(t, string(lifecycle.Done), len(jobs))
 				var set []string
@@ -403,8 +407,9 @@ func TestReleasedNamesTheLimit(t *testing.T) {
 // TestLogOfAnOperatorsVerbs: a job's log has the verbs of operators.
 func TestLogOfAnOperatorsVerbs(t *testing.T) {
 	t.Parallel()
-	onBothRedises(t, func(t *testing.T, client *redis.Client) {
-		r := startRecord(t, client, limits.Queue{}, func(_ context.Context, job Running) error {
+	onBothRedises(t, func(t *testing.T, server *redistest.Redis) {
+		client := server.Client()
+		r := startRecord(t, server, limits.Queue{}, func(_ context.Context, job Running) error {
 			if job.Attempt == 1 && job.Headers["fail"] != "" {
 				return permanent{}
 			}
@@ -444,7 +449,8 @@ func TestLogOfAnOperatorsVerbs(t *testing.T) {
 func TestLogIsBounded(t *testing.T) {
 	t.Parallel()
 	add := store.NewScript(`return log_add(ARGV[2], log_line(tonumber(ARGV[3]), 'answered', ARGV[3], '', '', 'retryable', ARGV[4]))`, store.Lua("record"))
-	onBothRedises(t, func(t *testing.T, client *redis.Client) {
+	onBothRedises(t, func(t *testing.T, server *redistest.Redis) {
+		client := server.Client()
 		text := ""
 		for i := 1; i <= 300; i++ {
 			detail := strings.Repeat("dropped ", i%40) + strings.Repeat("é", i%150)
@@ -510,7 +516,8 @@ func FuzzReadLog(f *testing.F) {
 // TestEvents: pages follow one another without a gap, and the stream is bounded.
 func TestEvents(t *testing.T) {
 	t.Parallel()
-	onBothRedises(t, func(t *testing.T, client *redis.Client) {
+	onBothRedises(t, func(t *testing.T, server *redistest.Redis) {
+		client := server.Client()
 		ctx, queue := t.Context(), redistest.Queue(t)
 		if events, err := inspect.Events(ctx, client, queue, "", 10); err != nil || len(events) != 0 {
 			t.Fatalf("%v, %v", events, err)
@@ -563,7 +570,7 @@ func TestEvents(t *testing.T) {
 }
 
 func TestEventsRefusesWhatIsWrong(t *testing.T) {
-	client := redistest.Shared(t).Client()
+	client := redistest.Any(t).Client()
 	for _, test := range []struct {
 		after, field string
 		n            int

@@ -187,7 +187,7 @@ func TestRecoverOnFullRedis(t *testing.T) {
 			r.server.Client().HSet(t.Context(), asynqwire.Key("q", "t:"+id), "hg_done", "1")
 			want = "pending"
 		}
-		r.server.FillMemory()
+		r.server.Server().FillMemory()
 		if n := r.recover(t, id, "10", true); n != 1 {
 			t.Errorf("recover took %d jobs", n)
 		}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
@@ -248,11 +249,7 @@ func TestRedisPageDescribesALife(t *testing.T) {
 	look := func() {
 		t.Helper()
 		for _, prefix := range []string{"headgate:{", "asynq:{"} {
-			names, err := client.Keys(t.Context(), prefix+r.queue+"}:*").Result()
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, full := range names {
+			for _, full := range redistest.Keys(t, client, prefix+r.queue+"}:*") {
 				name := strings.TrimPrefix(full, prefix+r.queue+"}:")
 				list := page.keys
 				if prefix == "asynq:{" {

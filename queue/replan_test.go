@@ -68,7 +68,7 @@ func TestReplanBesideRounds(t *testing.T) {
 	r := startRig(t, 0, limitsOf(perTenant(1)), nil)
 	r.enqueue(t, "a", 3)
 	var clock redistest.Clock
-	options := universal(t, r.server)
+	options := r.server.Options()
 	options.Dialer = clock.Dial
 	client := redis.NewUniversalClient(options)
 	defer client.Close()

@@ -236,7 +236,7 @@ func TestReplicatedInSplitBrain(t *testing.T) {
 	replica := primary.StartReplica()
 	old := primary.Client()
 	safeAndPlain(t, old)
-	options := universal(t, primary)
+	options := primary.Options()
 	options.ReadTimeout = quick
 	client := redis.NewUniversalClient(options)
 	t.Cleanup(func() { client.Close() })
@@ -449,7 +449,7 @@ func TestFollowUpWaitsForReplica(t *testing.T) {
 	server := redistest.Start(t)
 	safeAndPlain(t, server.Client())
 	seen := newCounter()
-	worker, err := New(Config{Redis: universal(t, server), Queues: []string{"plain"}, Concurrency: 1, Observer: seen})
+	worker, err := New(Config{Redis: server.Options(), Queues: []string{"plain"}, Concurrency: 1, Observer: seen})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -527,7 +527,7 @@ func TestWorkerSeeksReplicas(t *testing.T) {
 	server := redistest.Start(t)
 	safeAndPlain(t, server.Client())
 	logged := &logtest.Buffer{}
-	worker, err := New(Config{Redis: universal(t, server), Queues: []string{"safe", "plain"}, Logger: slog.New(slog.NewTextHandler(logged, nil))})
+	worker, err := New(Config{Redis: server.Options(), Queues: []string{"safe", "plain"}, Logger: slog.New(slog.NewTextHandler(logged, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

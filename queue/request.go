@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/redisclient"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
@@ -94,6 +95,7 @@ func (c *Client) persist(ctx context.Context, r *request, answers []any, err err
 // try sends a request once. It returns what deliver does.
 func (c *Client) try(ctx context.Context, r *request) ([]any, error) {
 	if err := c.ready(ctx, r.queue, r.bytes); err != nil {
+		redisclient.FindNodes(ctx, c.redis, err)
 		return nil, &unsentError{err}
 	}
 	script := store.EnqueueScript

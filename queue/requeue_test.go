@@ -19,7 +19,7 @@ import (
 // again starts a second worker on the rig's queue, in place of the first.
 func (r *rig) again(t *testing.T) {
 	t.Helper()
-	next, err := New(Config{Redis: universal(t, r.server), Queues: []string{r.queue}, Observer: r.seen})
+	next, err := New(Config{Redis: r.server.Options(), Queues: []string{r.queue}, Observer: r.seen})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,8 +124,7 @@ func TestAbandon(t *testing.T) {
 		mine, theirs := r.add(t, nil), r.add(t, nil)
 		r.hold(t, mine, "w:1")
 		r.hold(t, theirs, "v:1")
-		client := redis.NewClient(&redis.Options{Addr: r.server.Addr()})
-		t.Cleanup(func() { client.Close() })
+		client := dialed(t, r.server, nil)
 		client.AddHook(&renewing{times: renewals, renew: func() {
 			r.server.Client().ZIncrBy(t.Context(), asynqwire.Key(r.queue, "lease"), 5, mine)
 		}})

@@ -97,7 +97,7 @@ func passing(err error) bool {
 		return true
 	}
 	if answer, ok := errors.AsType[redis.Error](err); ok {
-		for _, word := range []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "BUSY ",
+		for _, word := range []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "NOREPLICAS", "BUSY ",
 			"ERR max number of clients", "ERR Script attempted to access a non local key"} { // the latter: a hash slot is being moved to another node
 			if strings.HasPrefix(answer.Error(), word) {
 				return true

@@ -153,7 +153,7 @@ type rig struct {
 	*receiver
 	queue  string
 	client *Client
-	server *redistest.Server
+	server *redistest.Redis
 	worker *Worker
 	stop   func()
 	seen   *counter
@@ -162,7 +162,7 @@ type rig struct {
 
 func startRig(t *testing.T, want int, set limits.Set, edit func(*Config)) *rig {
 	t.Helper()
-	server := redistest.Shared(t)
+	server := redistest.Any(t)
 	r := &rig{receiver: newReceiver(want), server: server, queue: redistest.Queue(t), client: NewClient(server.Client())}
 	set.Queues = map[string]limits.Queue{r.queue: set.Queues[""]}
 	for tenant, own := range set.Tenants {
@@ -190,7 +190,7 @@ func startRig(t *testing.T, want int, set limits.Set, edit func(*Config)) *rig {
 
 func (r *rig) makeWorker(t *testing.T, edit func(*Config)) {
 	t.Helper()
-	config := Config{Redis: universal(t, r.server), Queues: []string{r.queue}}
+	config := Config{Redis: r.server.Options(), Queues: []string{r.queue}}
 	if edit != nil {
 		edit(&config)
 	}

@@ -38,7 +38,7 @@ func TestWorkerWithoutQueues(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			worker, err := New(Config{Redis: universal(t, server)})
+			worker, err := New(Config{Redis: server.Options()})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -92,7 +92,7 @@ func TestWorkerWithoutQueues(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			worker, err := New(Config{Redis: universal(t, redistest.Start(t))})
+			worker, err := New(Config{Redis: redistest.Start(t).Options()})
 			if err != nil {
 				t.Fatal(err)
 			}

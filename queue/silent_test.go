@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/headgate/headgate/internal/test/redistest"
 )
 
@@ -19,7 +17,7 @@ func TestSilentRedisCutsNoCall(t *testing.T) {
 	t.Parallel() // it measures no time, and takes a while
 	const jobs = 20
 	server := redistest.Start(t)
-	worker, err := New(Config{Redis: &redis.UniversalOptions{Addrs: []string{server.Addr()}}, Queues: []string{"q"}})
+	worker, err := New(Config{Redis: server.Options(), Queues: []string{"q"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,43 +5,48 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"strings"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
+	"github.com/headgate/headgate/queue/workers"
+	"github.com/headgate/headgate/throttle"
 )
 
 // TestSlotMoves: while the slot of a queue moves from node to node of a cluster, key by key and with
-// pauses, the queue stands still, and goes on after. Each job is called once, and no key is on two
-// nodes.
+// pauses, also to a node that was just added, the queue stands still, and goes on after. So does what
+// operators, producers and dashboards do: it takes longer, and no error comes of it. Each job is called
+// once, and no key is on two nodes.
 func TestSlotMoves(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	const moves, tenants = 10, 20
 	cluster := redistest.StartCluster(t)
 	client, ctx := cluster.Client(), t.Context()
-	set := limits.Set{Queues: map[string]limits.Queue{"q": {Kinds: []string{"call"}, Limits: []limits.Limit{perTenant(50), sharedBy(200), inFlight(5, "tenant")}}}}
+	set := limits.Set{Queues: map[string]limits.Queue{"q": {Kinds: []string{"call", "mail"}, Limits: []limits.Limit{perTenant(50), sharedBy(200), inFlight(5, "tenant")}}}}
 	if err := operate.Publish(ctx, client, set); err != nil {
 		t.Fatal(err)
 	}
 	calls := newLedger()
-	worker, err := New(Config{Redis: clusterOptions(cluster), Queues: []string{"q"}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	worker, err := New(Config{Redis: cluster.Options(), Queues: []string{"q"}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	Handle(worker, "call", func(ctx context.Context, _ json.RawMessage) error {
-		job, _ := Current(ctx)
-		calls.begin(job)
-		return nil
-	})
+	for _, kind := range []Kind[json.RawMessage]{"call", "mail"} {
+		Handle(worker, kind, func(ctx context.Context, _ json.RawMessage) error {
+			job, _ := Current(ctx)
+			calls.begin(job)
+			return nil
+		})
+	}
 	running, stop := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -52,64 +57,126 @@ func TestSlotMoves(t *testing.T) {
 		}
 	})
 
-	// Each job has a key, so that it can be enqueued until that is certain.
+	producer := NewClient(client)
+	if err := producer.SetPeriodic(ctx, Periodic{ID: "tick", Spec: "@every 1s", Overlap: OverlapQueue, Job: Job{Kind: "call", Queue: "q", Tenant: "periodic", Payload: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	// All of these go on until the slots have moved for the last time. A context that ends later shows
+	// that none of them fails before.
 	var accepted []string
-	producing, enough := context.WithCancel(context.Background())
-	produced := make(chan struct{})
-	go func() {
-		defer close(produced)
-		producer := NewClient(client)
-		for n := 0; producing.Err() == nil; n++ {
-			job := Job{Kind: "call", Queue: "q", Tenant: fmt.Sprintf("t%d", n%tenants), Key: fmt.Sprint(n), Payload: 1}
-			receipt, err := producer.Enqueue(context.Background(), job)
-			for ; err != nil; receipt, err = producer.Enqueue(context.Background(), job) {
-				if t.Failed() {
-					return
-				}
+	var beside sync.WaitGroup
+	moving, moved := context.WithCancel(context.Background())
+	defer beside.Wait()
+	defer moved()
+	patient := func(do func(ctx context.Context) error) bool {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := do(ctx); err != nil {
+			t.Errorf("while slots move: %v", err)
+			return false
+		}
+		return true
+	}
+	beside.Go(func() {
+		for n := 0; moving.Err() == nil; n++ {
+			job := Job{Kind: []string{"call", "mail"}[n%2], Queue: "q", Tenant: fmt.Sprintf("t%d", n%tenants), Payload: 1}
+			switch n % 4 {
+			case 0:
+				job.Key = fmt.Sprint(n)
+			case 1:
+				job.In = time.Second
+			case 2:
+				job.Priority = High
 			}
-			accepted = append(accepted, receipt.ID)
+			if !patient(func(ctx context.Context) error {
+				receipt, err := producer.Enqueue(ctx, job)
+				accepted = append(accepted, receipt.ID)
+				return err
+			}) {
+				return
+			}
 			time.Sleep(5 * time.Millisecond) // the load, of 200/s
 		}
-	}()
-	defer func() { enough(); <-produced }()
-
-	// An operator changes limits and pauses meanwhile. What is refused was not done.
-	rates, changed := []int64{50, 60}, make(chan int64)
-	go func() {
-		var rate int64
-		by := operate.Operator{Actor: "ann", Reason: "test"}
-		for i := 0; producing.Err() == nil; i++ {
-			next := limits.Set{Queues: map[string]limits.Queue{"q": set.Queues["q"]}}
-			next.Queues["q"].Limits[0] = perTenant(rates[i%2])
-			if err := operate.Publish(ctx, client, next); err == nil {
-				rate = rates[i%2]
-			} else if !moving(err) {
-				t.Errorf("publish: %v", err)
-			}
-			for _, change := range []func() error{
-				func() error {
+	})
+	by, rate := operate.Operator{Actor: "ann", Reason: "test"}, int64(50)
+	beside.Go(func() {
+		for n := 0; moving.Err() == nil; n++ {
+			rate = []int64{50, 60}[n%2]
+			next := limits.Set{Queues: map[string]limits.Queue{"q": {Kinds: []string{"call", "mail"}, Limits: []limits.Limit{perTenant(rate), sharedBy(200), inFlight(5, "tenant")}}}}
+			own := limits.Change{Rate: new(throttle.PerSecond(20))}
+			for _, do := range []func(ctx context.Context) error{
+				func(ctx context.Context) error { return operate.Publish(ctx, client, next) },
+				func(ctx context.Context) error {
 					_, err := operate.PauseJobs(ctx, client, "q", inspect.Scope{Tenant: "t0"}, time.Time{}, by)
 					return err
 				},
-				func() error {
+				func(ctx context.Context) error {
+					return operate.SetOverride(ctx, client, "q", "t1", "tenant", operate.Override{Change: own, Actor: by.Actor, Reason: by.Reason})
+				},
+				func(ctx context.Context) error {
+					_, err := operate.ClearOverride(ctx, client, "q", "t1", "tenant", by)
+					return err
+				},
+				func(ctx context.Context) error {
 					_, err := operate.ResumeJobs(ctx, client, "q", inspect.Scope{Tenant: "t0"}, by)
 					return err
 				},
 			} {
-				for err := change(); err != nil; err = change() {
-					if !moving(err) {
-						t.Errorf("pause and resume: %v", err)
-						break
-					}
+				if !patient(do) {
+					return
 				}
 			}
 		}
-		changed <- rate
-	}()
+	})
+	beside.Go(func() {
+		for moving.Err() == nil {
+			const jobs = 3
+			if !patient(func(ctx context.Context) error {
+				for range jobs {
+					if _, err := producer.Enqueue(ctx, Job{Kind: "call", Queue: "q", Tenant: "never", In: time.Hour, Payload: 1}); err != nil {
+						return err
+					}
+				}
+				tally, err := operate.Apply(ctx, client, "q", operate.Cancel, operate.Filter{Tenant: "never"}, by, nil)
+				if err == nil && tally.Jobs != jobs {
+					err = fmt.Errorf("%d of %d jobs were cancelled", tally.Jobs, jobs)
+				}
+				return err
+			}) {
+				return
+			}
+		}
+	})
+	beside.Go(func() {
+		inspector := inspect.New(client)
+		for n := 0; moving.Err() == nil; n++ {
+			for _, look := range []func(ctx context.Context) error{
+				func(ctx context.Context) error { _, err := inspector.Overview(ctx, "q"); return err },
+				func(ctx context.Context) error { _, err := inspector.Gauges(ctx, "q"); return err },
+				func(ctx context.Context) error { _, err := inspector.Tenant(ctx, "q", "t0"); return err },
+				func(ctx context.Context) error {
+					_, err := inspector.ListJobs(ctx, "q", inspect.JobQuery{State: lifecycle.StateWaiting})
+					return err
+				},
+				func(ctx context.Context) error { _, err := inspect.Overrides(ctx, client, "q"); return err },
+				func(ctx context.Context) error { _, err := operate.Audit(ctx, client, "q", 10); return err },
+				func(ctx context.Context) error { _, err := producer.ListPeriodic(ctx); return err },
+				func(ctx context.Context) error { _, err := producer.PausePeriodic(ctx, "other", true); return err },
+			} {
+				if !patient(look) {
+					return
+				}
+			}
+		}
+	})
 
 	slot := cluster.Slot(store.Key("q", "waiting"))
+	others := []string{periodicKey, periodicFiredKey, asynqwire.Queues, store.RoutesKey, workers.ListKey}
 	for i := range moves {
 		from, to := cluster.Owner(slot), cluster.Other(slot)
+		if i == moves/2 {
+			to = cluster.Add()
+		}
 		move := cluster.Move(slot, to)
 		pause := time.Duration(i%3) * 300 * time.Millisecond
 		time.Sleep(pause) // no key has moved
@@ -128,33 +195,26 @@ func TestSlotMoves(t *testing.T) {
 		}
 		before := calls.all()
 		until(t, "calls go on", func() bool { return calls.all() >= before+50 })
+		key := cluster.Slot(others[i%len(others)])
+		cluster.Move(key, cluster.Other(key)).End()
 	}
-	enough()
-	<-produced
-	rate := <-changed
+	moved()
+	beside.Wait()
 	set.Queues["q"].Limits[0] = perTenant(rate)
 	if all, err := operate.Compare(ctx, client, set); err != nil || !all[0].Equal() {
 		t.Errorf("the limits that were published last are %d/s; in Redis are %+v, %v", rate, all, err)
 	}
-	until(t, "all jobs are called", func() bool { return calls.all() >= len(accepted) })
-	for _, id := range accepted {
-		if n := calls.of(id); n != 1 {
+	until(t, "all jobs are called", func() bool {
+		return !slices.ContainsFunc(accepted, func(id string) bool { return calls.of(id) == 0 })
+	})
+	for id, n := range calls.calls {
+		if n != 1 {
 			t.Errorf("job %s was called %d times", id, n)
 		}
 	}
-	t.Logf("%d jobs", len(accepted))
-}
-
-// moving reports whether a command was refused because its slot moves or has moved.
-func moving(err error) bool {
-	return strings.Contains(err.Error(), "TRYAGAIN ") || strings.Contains(err.Error(), "MOVED ") || strings.Contains(err.Error(), "ASK ")
-}
-
-// clusterOptions are those of a worker on a cluster.
-func clusterOptions(cluster *redistest.Cluster) *redis.UniversalOptions {
-	options := &redis.UniversalOptions{IsClusterMode: true}
-	for _, node := range cluster.Nodes() {
-		options.Addrs = append(options.Addrs, node.Addr())
+	ticks := len(calls.calls) - len(accepted)
+	if states, err := producer.ListPeriodic(ctx); err != nil || len(states) != 1 || states[0].Skipped != 0 || ticks < moves {
+		t.Errorf("%d ticks were called: %+v, %v", ticks, states, err)
 	}
-	return options
+	t.Logf("%d jobs, and %d ticks of a periodic one", len(accepted), ticks)
 }

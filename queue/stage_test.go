@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/rediskey"
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
@@ -146,7 +147,7 @@ func (r *rig) account(t *testing.T) map[string]lifecycle.State {
 	for _, id := range ours {
 		where[id] = lifecycle.StateArchived
 	}
-	tasks := r.server.Client().Keys(t.Context(), asynqwire.Key(r.queue, "t:*")).Val()
+	tasks := redistest.Keys(t, r.server.Client(), asynqwire.Key(r.queue, "t:*"))
 	if len(tasks) != len(where) {
 		t.Errorf("%d jobs stand somewhere, and there are %d", len(where), len(tasks))
 	}

@@ -23,7 +23,7 @@ func TestManyForOneSecond(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := newReceiver(jobs)
-		w, err := New(Config{Redis: universal(t, server), Queues: []string{"q"}})
+		w, err := New(Config{Redis: server.Options(), Queues: []string{"q"}})
 		if err != nil {
 			t.Fatal(err)
 		}

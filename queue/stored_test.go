@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
@@ -43,7 +44,7 @@ func countWaiting(t *testing.T, client redis.UniversalClient, queue, tenant stri
 func (r *rig) rightlyCounted(t *testing.T) {
 	t.Helper()
 	client, want := r.server.Client(), map[string]store.Counts{}
-	for _, key := range client.Keys(t.Context(), asynqwire.Key(r.queue, "t:*")).Val() {
+	for _, key := range redistest.Keys(t, client, asynqwire.Key(r.queue, "t:*")) {
 		fields := client.HMGet(t.Context(), key, "group", "state", "hg_body").Val()
 		body, counted := fields[2].(string)
 		if !counted {

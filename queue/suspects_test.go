@@ -96,7 +96,7 @@ func poisonProcess(t *testing.T, server *redistest.Server, queue string) (killed
 }
 
 // recoverAll recovers all jobs of a dead worker, like other workers after its silence.
-func recoverAll(t *testing.T, client *redis.Client, queue string) {
+func recoverAll(t *testing.T, client redis.UniversalClient, queue string) {
 	t.Helper()
 	held, err := asynqwire.Leases(t.Context(), client, queue)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -70,7 +71,7 @@ func TestUnregister(t *testing.T) {
 	if names, err := inspect.Queues(ctx, client); err != nil || slices.Contains(names, r.queue) || client.HExists(ctx, store.RoutesKey, "made-up-kind").Val() {
 		t.Errorf("it is still in %v, %v, or has kinds", names, err)
 	}
-	for _, key := range client.Keys(ctx, "*{"+r.queue+"}*").Val() {
+	for _, key := range redistest.Keys(t, client, "*{"+r.queue+"}*") {
 		if !strings.Contains(key, "}:audit") && client.TTL(ctx, key).Val() < 0 {
 			t.Errorf("%s is left for ever", key)
 		}

@@ -60,7 +60,7 @@ func TestUnservedIsSaid(t *testing.T) {
 	says(inspect.Unserved{Queue: r.queue})
 
 	// A worker with the handler.
-	worker, err := New(Config{Redis: universal(t, r.server), Queues: []string{r.queue}, Observer: r.seen})
+	worker, err := New(Config{Redis: r.server.Options(), Queues: []string{r.queue}, Observer: r.seen})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -452,7 +452,7 @@ func TestCancelManyForgetsNone(t *testing.T) {
 			t.Errorf("%s: %+v, %v", verb, tally, err)
 		}
 	}
-	if left := client.Keys(t.Context(), asynqwire.Key(r.queue, "t:*")).Val(); len(left) != 0 {
+	if left := redistest.Keys(t, client, asynqwire.Key(r.queue, "t:*")); len(left) != 0 {
 		t.Errorf("%d jobs were not deleted", len(left))
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
@@ -226,7 +227,7 @@ func TestChangesWake(t *testing.T) {
 			r.run(t)
 			r.seen.wait(t, "sent", 1)
 			client := r.server.Client()
-			until(t, "blocked", func() bool { return len(client.Keys(t.Context(), store.Key(r.queue, "blocked:x:*")).Val()) == 1 })
+			until(t, "blocked", func() bool { return len(redistest.Keys(t, client, store.Key(r.queue, "blocked:x:*"))) == 1 })
 			r.heard(t, 1)
 			if err := change(t, r); err != nil {
 				t.Fatal(err)
@@ -268,7 +269,7 @@ func TestWorkersOfDifferentKinds(t *testing.T) {
 	const jobs = 60
 	r := startRig(t, -1, limitsOf(perTenant(200)), nil)
 	seen := newCounter()
-	other, err := New(Config{Redis: universal(t, r.server), Queues: []string{r.queue}, Observer: seen})
+	other, err := New(Config{Redis: r.server.Options(), Queues: []string{r.queue}, Observer: seen})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +311,7 @@ func TestGroupOfAnyName(t *testing.T) {
 			}
 			r.run(t)
 			r.seen.wait(t, string(lifecycle.Done), 3)
-			for _, name := range client.Keys(t.Context(), "headgate:{"+r.queue+"}:*:x:*").Val() {
+			for _, name := range redistest.Keys(t, client, "headgate:{"+r.queue+"}:*:x:*") {
 				if client.Type(t.Context(), name).Val() == "zset" && client.ZCard(t.Context(), name).Val() > 0 {
 					t.Errorf("permits are left in %q", name)
 				}

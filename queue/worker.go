@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/redisclient"
 	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/queue/internal/chores"
@@ -160,7 +161,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	for _, h := range w.handlers {
 		h.call = w.around(h.fn)
 	}
-	w.redis = redis.NewUniversalClient(w.config.Redis)
+	w.redis = redisclient.New(w.config.Redis)
 	defer w.redis.Close()
 	w.redis.AddHook(roundTrips{w.observer, "other"})
 	if err := w.check(ctx, true); err != nil {

@@ -208,7 +208,7 @@ func TestStopGivesBackWhatIsHeld(t *testing.T) {
 		t.Errorf("after the stop: %v; want the %d jobs that were not called in their lane", states, left)
 	}
 
-	next, err := New(Config{Redis: universal(t, r.server), Queues: []string{r.queue}, Observer: r.seen})
+	next, err := New(Config{Redis: r.server.Options(), Queues: []string{r.queue}, Observer: r.seen})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,7 +397,7 @@ func TestPermitsOfDeletedJobsComeBack(t *testing.T) {
 func TestRefusesRedisThatEvicts(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
-	worker, err := New(Config{Redis: universal(t, server), Queues: []string{"q"}})
+	worker, err := New(Config{Redis: server.Options(), Queues: []string{"q"}})
 	if err != nil {
 		t.Fatal(err)
 	}

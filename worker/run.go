@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate/dashboard/metrics"
 	"github.com/headgate/headgate/internal/program"
+	"github.com/headgate/headgate/internal/redisclient"
 	"github.com/headgate/headgate/internal/server"
 	"github.com/headgate/headgate/internal/settings"
 	"github.com/headgate/headgate/internal/traceexport"
@@ -105,7 +106,7 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 		return &program.UsageError{Err: err}
 	}
 
-	logger, client, registry := s.logger(), redis.NewUniversalClient(options), prometheus.NewRegistry()
+	logger, client, registry := s.logger(), redisclient.New(options), prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	observer, inspector := metrics.New(registry), inspect.New(client).Decrypt(keys)
 	observer.Queues(metrics.Queues{Inspector: inspector, Names: s.Queues, Tenants: tenants, Logger: logger})

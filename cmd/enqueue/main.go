@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/redisclient"
 	"github.com/headgate/headgate/internal/settings"
 	"github.com/headgate/headgate/internal/version"
 	"github.com/headgate/headgate/queue"
@@ -146,7 +147,7 @@ func (o *options) connect(ctx context.Context) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, usageError{fmt.Errorf("%s: %w", from, err)}
 	}
-	client := redis.NewUniversalClient(where)
+	client := redisclient.New(where)
 	bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if err := client.Ping(bounded).Err(); err != nil {

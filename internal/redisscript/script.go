@@ -8,6 +8,8 @@ import (
 	"encoding/hex"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redisclient"
 )
 
 // Script is a Lua script: a body after the library functions that it uses. [New] creates it.
@@ -89,6 +91,7 @@ func (s *Script) again(ctx context.Context, client redis.UniversalClient, err er
 	if s.tight != nil && redis.HasErrorPrefix(err, "OOM") {
 		return s.tight.Run(ctx, client, keys, args...)
 	}
+	redisclient.FindNodes(ctx, client, err)
 	return nil, err
 }
 

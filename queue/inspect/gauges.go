@@ -96,7 +96,11 @@ func (in *Inspector) Gauges(ctx context.Context, queue string) (Gauges, error) {
 		for _, kind := range rules.Kinds {
 			args = append(args, store.KindScope(rediskey.Escape(kind)), store.AccountScope(rediskey.Escape(kind)))
 		}
-		if reply, err = store.GaugesScript.Run(ctx, in.redis, store.ScriptKeys(queue), args...); err == nil {
+		err = store.Patient(ctx, func() (err error) {
+			reply, err = store.GaugesScript.Run(ctx, in.redis, store.ScriptKeys(queue), args...)
+			return err
+		})
+		if err == nil {
 			break
 		}
 		// The limits were changed meanwhile.

@@ -86,6 +86,10 @@ var errChanged = errors.New("limits or pauses were changed meanwhile")
 // has changed since, ask calls it again with a new forecast, but at most three times in
 // all: providers may pause tenants all the time.
 func (in *Inspector) ask(ctx context.Context, queue string, question func(*forecast) error) error {
+	return store.Patient(ctx, func() error { return in.askNow(ctx, queue, question) })
+}
+
+func (in *Inspector) askNow(ctx context.Context, queue string, question func(*forecast) error) error {
 	w := in.watch(queue)
 	var stale *forecast
 	for try := 1; ; try++ {

@@ -249,7 +249,11 @@ func (in *Inspector) jobs(ctx context.Context, queue string, q JobQuery, at jobC
 	for _, lane := range lanes {
 		args = append(args, lane)
 	}
-	reply, err := store.JobsScript.Run(ctx, in.redis, store.ScriptKeys(queue), args...)
+	var reply any
+	err = store.Patient(ctx, func() (err error) {
+		reply, err = store.JobsScript.Run(ctx, in.redis, store.ScriptKeys(queue), args...)
+		return err
+	})
 	if err != nil {
 		return nil, next, 0, err
 	}

@@ -59,7 +59,7 @@ func TestNobodyWaitsForManyLanes(t *testing.T) {
 	for i := range store.MaxKeys {
 		r.add(t, func(job *queue.Job) { job.Tenant = fmt.Sprint("tenant-", i) })
 	}
-	client := redis.NewClient(r.client.Options())
+	client := redis.NewUniversalClient(r.server.Options())
 	t.Cleanup(func() { client.Close() })
 	gate := &gated{open: make(chan struct{})}
 	close(gate.open)

@@ -19,14 +19,16 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 // rig is a queue with a worker that serves it but takes no jobs.
 type rig struct {
 	queue    string
-	client   *redis.Client
+	server   *redistest.Redis
+	client   redis.UniversalClient
 	producer *queue.Client
 }
 
 func newRig(t *testing.T, rules ...limits.Limit) *rig {
 	t.Helper()
-	client := redistest.Shared(t).Client()
-	r := &rig{redistest.Queue(t), client, queue.NewClient(client)}
+	server := redistest.Any(t)
+	client := server.Client()
+	r := &rig{redistest.Queue(t), server, client, queue.NewClient(client)}
 	if err := operate.Publish(t.Context(), client, limits.Set{Queues: map[string]limits.Queue{r.queue: {Limits: rules}}}); err != nil {
 		t.Fatal(err)
 	}

@@ -168,10 +168,17 @@ func Record(ctx context.Context, client redis.UniversalClient, e AuditEntry, by 
 	now, err := store.Time(ctx, client, store.Key(e.Queue, "audit"))
 	if err == nil {
 		e.At, e.Actor, e.Reason = now, by.Actor, by.Reason
-		err = store.Transaction(ctx, client, func(p redis.Pipeliner) error {
-			pushAudit(ctx, p, e)
-			return nil
-		})
+		// No transaction: without a queue, the two keys are in two slots of a Cluster. A share without
+		// entries does no harm.
+		own := share(e.Actor)
+		if err = client.SAdd(ctx, auditKey(e.Queue), own).Err(); err == nil {
+			err = store.Patient(ctx, func() error {
+				return store.Transaction(ctx, client, func(p redis.Pipeliner) error {
+					pushTo(ctx, p, own, e)
+					return nil
+				})
+			})
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("%s: the change is made, and not in the audit of queue %q: %w", e.Action, e.Queue, err)
@@ -183,8 +190,13 @@ func Record(ctx context.Context, client redis.UniversalClient, e AuditEntry, by 
 // pushAudit adds an entry to the transaction of the change that it describes.
 func pushAudit(ctx context.Context, p redis.Pipeliner, e AuditEntry) {
 	own := share(e.Actor)
-	list := shareKey(e.Queue, own)
 	p.SAdd(ctx, auditKey(e.Queue), own)
+	pushTo(ctx, p, own, e)
+}
+
+// pushTo adds an entry to the list of its share.
+func pushTo(ctx context.Context, p redis.Pipeliner, share string, e AuditEntry) {
+	list := shareKey(e.Queue, share)
 	p.LPush(ctx, list, e.text())
 	p.LTrim(ctx, list, 0, maxShare-1)
 }

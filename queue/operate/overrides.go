@@ -155,7 +155,7 @@ func editOverrides(
 		return err
 	}
 	for {
-		err := client.Watch(ctx, change, overrides, store.Key(entry.Queue, "limits"))
+		err := store.Patient(ctx, func() error { return client.Watch(ctx, change, overrides, store.Key(entry.Queue, "limits")) })
 		switch {
 		case refused != nil:
 			return false, refused

@@ -101,7 +101,11 @@ func changePause(ctx context.Context, client redis.UniversalClient, scope inspec
 	if err != nil {
 		return before, after, fmt.Errorf("limits of queue %q: %w", entry.Queue, err)
 	}
-	reply, err := store.PauseScript.Run(ctx, client, store.ScriptKeys(entry.Queue), entry.Queue, field, until, by.Actor+": "+by.Reason, entry.text(), windows, share(by.Actor))
+	var reply any
+	err = store.Patient(ctx, func() (err error) {
+		reply, err = store.PauseScript.Run(ctx, client, store.ScriptKeys(entry.Queue), entry.Queue, field, until, by.Actor+": "+by.Reason, entry.text(), windows, share(by.Actor))
+		return err
+	})
 	if err != nil {
 		return before, after, fmt.Errorf("%s queue %q: %w", entry.Action, entry.Queue, err)
 	}

@@ -101,7 +101,7 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 		return err
 	}
 	for {
-		err := client.Watch(ctx, change, limits, overrides)
+		err := store.Patient(ctx, func() error { return client.Watch(ctx, change, limits, overrides) })
 		if errors.Is(err, redis.TxFailedErr) {
 			continue
 		}
@@ -150,10 +150,12 @@ func writeBeside(ctx context.Context, client redis.UniversalClient, name string,
 		for _, field := range names {
 			values = append(values, field, fields[field])
 		}
-		err := store.Transaction(ctx, client, func(p redis.Pipeliner) error {
-			p.HSet(ctx, name, values...)
-			p.Expire(ctx, name, besideFor)
-			return nil
+		err := store.Patient(ctx, func() error {
+			return store.Transaction(ctx, client, func(p redis.Pipeliner) error {
+				p.HSet(ctx, name, values...)
+				p.Expire(ctx, name, besideFor)
+				return nil
+			})
 		})
 		if err != nil {
 			return err

@@ -38,7 +38,11 @@ func Unregister(ctx context.Context, client redis.UniversalClient, queue string,
 			return refuse(fmt.Sprintf("is served by worker %s on %s: stop it, or take the queue from its HEADGATE_QUEUES and limits file", check.Quote(w.ID), check.Quote(w.Host)))
 		}
 	}
-	reply, err := store.UnregisterScript.Run(ctx, client, store.ScriptKeys(queue), queue)
+	var reply any
+	err = store.Patient(ctx, func() (err error) {
+		reply, err = store.UnregisterScript.Run(ctx, client, store.ScriptKeys(queue), queue)
+		return err
+	})
 	if err != nil {
 		return fail(err)
 	}

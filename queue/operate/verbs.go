@@ -303,12 +303,14 @@ func (r *verbRun) slice(ctx context.Context, where, cursor string, more ...any) 
 	}
 	kind, failures := inspect.FailuresWanted(r.filter.Kind, r.filter.Reason, r.filter.Group)
 	var n tallied
-	err := r.windows.Run(ctx, func(calendars string) (err error) {
-		n, err = r.ask(ctx, append([]any{
-			r.queue, string(r.verb), dry, where, cursor, most, rediskey.Escape(r.filter.Tenant), kind, r.began,
-			reason, r.entry, r.tally.Jobs, calendars, failures,
-		}, more...))
-		return err
+	err := r.windows.Run(ctx, func(calendars string) error {
+		return store.Patient(ctx, func() (err error) {
+			n, err = r.ask(ctx, append([]any{
+				r.queue, string(r.verb), dry, where, cursor, most, rediskey.Escape(r.filter.Tenant), kind, r.began,
+				reason, r.entry, r.tally.Jobs, calendars, failures,
+			}, more...))
+			return err
+		})
 	})
 	r.longest = max(r.longest, n.looked)
 	return n, err

@@ -50,6 +50,17 @@ func newWorld(t *testing.T) *world {
 	if err := binaries.Build(w.folder, "../../..", "../../../cmd/..."); err != nil {
 		t.Fatal(err)
 	}
+	file := users(t, w.folder)
+	server := redistest.Start(t, "--aclfile", file)
+	server.StartReplica("--aclfile", file)
+	url := func(user string) string { return "redis://" + user + ":" + user + "-password@" + server.Addr() }
+	w.worker, w.producer, w.reader, w.admin = url("worker"), url("producer"), url("reader"), server.Client()
+	return w
+}
+
+// users writes a file for Redis with the users of docs/redis.acl, whose passwords are USER-password.
+func users(t *testing.T, folder string) string {
+	t.Helper()
 	rules, err := os.ReadFile("../../../docs/redis.acl")
 	if err != nil {
 		t.Fatal(err)
@@ -65,15 +76,11 @@ func newWorld(t *testing.T) *world {
 		t.Fatal("everybody is let in")
 	}
 	text = strings.Replace(text, "user default off\n", "user default on nopass ~* &* +@all\n", 1) // for the test itself
-	file := filepath.Join(w.folder, "users.acl")
+	file := filepath.Join(folder, "users.acl")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server := redistest.Start(t, "--aclfile", file)
-	server.StartReplica("--aclfile", file)
-	url := func(user string) string { return "redis://" + user + ":" + user + "-password@" + server.Addr() }
-	w.worker, w.producer, w.reader, w.admin = url("worker"), url("producer"), url("reader"), server.Client()
-	return w
+	return file
 }
 
 func (w *world) enqueue(url string, args ...string) (string, error) {
@@ -138,9 +145,14 @@ func (w *world) until(what string, done func() bool) {
 // denied returns what Redis denied since the last call, and to whom.
 func (w *world) denied() []string {
 	w.t.Helper()
-	entries, err := w.admin.ACLLog(w.t.Context(), 128).Result()
+	return denied(w.t, w.admin)
+}
+
+func denied(t *testing.T, admin *redis.Client) []string {
+	t.Helper()
+	entries, err := admin.ACLLog(t.Context(), 128).Result()
 	if err != nil {
-		w.t.Fatal(err)
+		t.Fatal(err)
 	}
 	var texts []string
 	for _, e := range entries {
@@ -149,8 +161,8 @@ func (w *world) denied() []string {
 		}
 		texts = append(texts, fmt.Sprintf("%s of %s: %s %s", e.Reason, e.Username, e.Context, e.Object))
 	}
-	if err := w.admin.ACLLogReset(w.t.Context()).Err(); err != nil {
-		w.t.Fatal(err)
+	if err := admin.ACLLogReset(t.Context()).Err(); err != nil {
+		t.Fatal(err)
 	}
 	return texts
 }

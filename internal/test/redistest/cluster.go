@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"context"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -13,52 +14,44 @@ import (
 
 const slots = 16384
 
-// Cluster is a Redis Cluster of three primaries, each with a third of the slots.
+// Cluster is a Redis Cluster of three primaries, each with a third of the slots. They have replicas
+// if [StartReplicatedCluster] started it.
 type Cluster struct {
-	t      testing.TB
-	nodes  []*Server
-	ids    map[*Server]string
-	config []string // of each node
-	client func() *redis.ClusterClient
+	t        testing.TB
+	config   []string
+	nodes    []*Server // the primaries at the start, and those that were added
+	replicas []*Server // of the first primary, the second and the third; or none
+	ids      map[*Server]string
+	client   func() *redis.ClusterClient
 }
 
 // StartCluster starts a cluster for this test, which stops with it. It takes two seconds, because
 // new nodes wait that long before they serve.
 func StartCluster(t testing.TB, config ...string) *Cluster {
 	t.Helper()
-	const nodes = 3
-	c := &Cluster{t: t, ids: map[*Server]string{}}
-	config = append([]string{
+	c := newCluster(t, clusterConfig(config))
+	for range primaries {
+		c.nodes = append(c.nodes, startOwn(t, c.config...))
+	}
+	c.form()
+	return c
+}
+
+const primaries = 3
+
+func clusterConfig(config []string) []string {
+	return append([]string{
 		"--cluster-enabled", "yes",
 		"--cluster-announce-ip", "127.0.0.1",
 		// On a busy machine a node can be slow without having failed.
 		"--cluster-node-timeout", "60000",
+		// A primary whose last slot moves away stays one.
+		"--cluster-allow-replica-migration", "no",
 	}, config...)
-	c.config = config
-	for range nodes {
-		c.nodes = append(c.nodes, Start(t, config...))
-	}
-	for i, node := range c.nodes {
-		id, err := node.Client().ClusterMyID(t.Context()).Result()
-		if err != nil {
-			t.Fatalf("redistest: %v", err)
-		}
-		c.ids[node] = id
-		c.ask(node, "cluster", "set-config-epoch", i+1)
-		c.ask(node, "cluster", "addslotsrange", i*slots/nodes, (i+1)*slots/nodes-1)
-		// Each node meets each: through gossip it could take seconds.
-		for _, other := range c.nodes[:i] {
-			host, port := other.hostPort()
-			c.ask(node, "cluster", "meet", host, port)
-		}
-	}
-	for _, node := range c.nodes {
-		wait(t, "cluster", func() bool {
-			said, err := node.Client().ClusterInfo(t.Context()).Result()
-			return err == nil && strings.Contains(said, "cluster_state:ok") && strings.Contains(said, "cluster_slots_ok:16384") && strings.Contains(said, "cluster_size:3")
-		})
-	}
-	c.agree()
+}
+
+func newCluster(t testing.TB, config []string) *Cluster {
+	c := &Cluster{t: t, config: config, ids: map[*Server]string{}}
 	c.client = sync.OnceValue(func() *redis.ClusterClient {
 		client := c.NewClient(&redis.ClusterOptions{})
 		t.Cleanup(func() { _ = client.Close() })
@@ -67,19 +60,84 @@ func StartCluster(t testing.TB, config ...string) *Cluster {
 	return c
 }
 
+// form makes a cluster of the empty nodes.
+func (c *Cluster) form() {
+	c.t.Helper()
+	for i, node := range c.nodes {
+		c.ids[node] = c.id(node)
+		c.ask(node, "cluster", "set-config-epoch", i+1)
+		c.ask(node, "cluster", "addslotsrange", i*slots/primaries, (i+1)*slots/primaries-1)
+		c.meet(node, c.nodes[:i])
+	}
+	c.ready(c.nodes)
+	c.agree()
+}
+
+func (c *Cluster) id(node *Server) string {
+	c.t.Helper()
+	id, err := node.Client().ClusterMyID(c.t.Context()).Result()
+	if err != nil {
+		c.t.Fatalf("redistest: %v", err)
+	}
+	return id
+}
+
+// meet makes a node known to each of the others: through gossip it could take seconds.
+func (c *Cluster) meet(node *Server, others []*Server) {
+	c.t.Helper()
+	for _, other := range others {
+		host, port := other.hostPort()
+		c.ask(node, "cluster", "meet", host, port)
+	}
+}
+
+// ready waits until nodes serve all slots.
+func (c *Cluster) ready(nodes []*Server) {
+	c.t.Helper()
+	for _, node := range nodes {
+		wait(c.t, "cluster", func() bool {
+			said, err := node.Client().ClusterInfo(c.t.Context()).Result()
+			return err == nil && strings.Contains(said, "cluster_state:ok") && strings.Contains(said, "cluster_slots_ok:16384") && strings.Contains(said, "cluster_size:3")
+		})
+	}
+}
+
 // Client returns the client of the cluster, always the same one, which is closed with the test.
 func (c *Cluster) Client() *redis.ClusterClient { return c.client() }
 
 // NewClient returns a client that the caller must close. It sets the addresses of options.
 func (c *Cluster) NewClient(options *redis.ClusterOptions) *redis.ClusterClient {
-	for _, node := range c.nodes {
-		options.Addrs = append(options.Addrs, node.Addr())
-	}
+	options.Addrs = c.addrs()
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return redis.NewClusterClient(options)
 }
 
-// Nodes returns the cluster's servers.
+// Options returns the options of a worker on the cluster.
+func (c *Cluster) Options() *redis.UniversalOptions {
+	return &redis.UniversalOptions{IsClusterMode: true, Addrs: c.addrs()}
+}
+
+func (c *Cluster) addrs() (all []string) {
+	for _, node := range c.all() {
+		all = append(all, node.Addr())
+	}
+	return all
+}
+
+func (c *Cluster) all() []*Server { return slices.Concat(c.nodes, c.replicas) }
+
+// living returns the nodes that were not killed.
+func (c *Cluster) living() []*Server {
+	return slices.DeleteFunc(c.all(), func(node *Server) bool {
+		conn, err := net.Dial("tcp", node.Addr())
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	})
+}
+
+// Nodes returns the cluster's servers without replicas.
 func (c *Cluster) Nodes() []*Server { return c.nodes }
 
 // StartReplica starts a replica of a node, which is in sync when StartReplica returns.
@@ -101,7 +159,7 @@ func (c *Cluster) StartReplica(of *Server) *Server {
 // Slot returns the slot of a key.
 func (c *Cluster) Slot(key string) int {
 	c.t.Helper()
-	slot, err := c.nodes[0].Client().ClusterKeySlot(c.t.Context(), key).Result()
+	slot, err := c.living()[0].Client().ClusterKeySlot(c.t.Context(), key).Result()
 	if err != nil {
 		c.t.Fatalf("redistest: %v", err)
 	}
@@ -116,17 +174,16 @@ func (c *Cluster) Other(slot int) *Server { return c.find(slot, false) }
 
 func (c *Cluster) find(slot int, owns bool) *Server {
 	c.t.Helper()
-	shards, err := c.nodes[0].Client().ClusterShards(c.t.Context()).Result()
-	if err != nil {
-		c.t.Fatalf("redistest: %v", err)
-	}
-	for _, shard := range shards {
-		holds := slices.ContainsFunc(shard.Slots, func(r redis.SlotRange) bool { return int(r.Start) <= slot && slot <= int(r.End) })
-		if holds != owns {
-			continue
+	owner := ""
+	ranges := c.ranges(c.living()[0])
+	for _, r := range ranges {
+		if r.Start <= slot && slot <= r.End {
+			owner = r.Nodes[0].ID
 		}
-		for _, node := range c.nodes {
-			if c.ids[node] == shard.Nodes[0].ID {
+	}
+	for _, r := range ranges {
+		for _, node := range c.all() {
+			if c.ids[node] == r.Nodes[0].ID && (r.Nodes[0].ID == owner) == owns {
 				return node
 			}
 		}
@@ -135,56 +192,14 @@ func (c *Cluster) find(slot int, owns bool) *Server {
 	return nil
 }
 
-// Move is the migration of a slot from one node to another.
-type Move struct {
-	cluster  *Cluster
-	slot     int
-	from, to *Server
-}
-
-// Move begins the migration of a slot: its owner answers for the keys that it still has, and
-// redirects for the others.
-func (c *Cluster) Move(slot int, to *Server) *Move {
+// ranges returns ranges of slots as a node knows them. The first node of a range is its primary.
+func (c *Cluster) ranges(node *Server) []redis.ClusterSlot {
 	c.t.Helper()
-	m := &Move{cluster: c, slot: slot, from: c.Owner(slot), to: to}
-	c.ask(to, "cluster", "setslot", slot, "importing", c.ids[m.from])
-	c.ask(m.from, "cluster", "setslot", slot, "migrating", c.ids[to])
-	return m
-}
-
-// Keys moves the keys of the slot on its old node, one at a time.
-func (m *Move) Keys() {
-	m.cluster.t.Helper()
-	for m.Key() {
-	}
-}
-
-// Key moves one of these keys, and returns false if there is none.
-func (m *Move) Key() bool {
-	t := m.cluster.t
-	t.Helper()
-	host, port := m.to.hostPort()
-	keys, err := m.from.Client().ClusterGetKeysInSlot(t.Context(), m.slot, 1).Result()
+	ranges, err := node.Client().ClusterSlots(c.t.Context()).Result()
 	if err != nil {
-		t.Fatalf("redistest: %v", err)
+		c.t.Fatalf("redistest: %v", err)
 	}
-	if len(keys) == 0 {
-		return false
-	}
-	m.cluster.ask(m.from, "migrate", host, port, keys[0], 0, 60000)
-	return true
-}
-
-// End moves the remaining keys and gives the slot to its new node. When it returns, all nodes know
-// the new owner.
-func (m *Move) End() {
-	m.cluster.t.Helper()
-	m.Keys()
-	// The new owner first, so that the slot always has an owner.
-	for _, node := range append([]*Server{m.to, m.from}, m.cluster.nodes...) {
-		m.cluster.ask(node, "cluster", "setslot", m.slot, "node", m.cluster.ids[m.to])
-	}
-	m.cluster.agree()
+	return ranges
 }
 
 // agree waits until all nodes have the same view of slots and epochs. Moving a slot twice before
@@ -192,8 +207,9 @@ func (m *Move) End() {
 func (c *Cluster) agree() {
 	c.t.Helper()
 	wait(c.t, "agreement of the nodes", func() bool {
-		first := c.view(c.nodes[0])
-		return !slices.ContainsFunc(c.nodes[1:], func(node *Server) bool { return c.view(node) != first })
+		living := c.living()
+		first := c.view(living[0])
+		return !slices.ContainsFunc(living[1:], func(node *Server) bool { return c.view(node) != first })
 	})
 }
 

@@ -3,6 +3,7 @@ package redistest_test
 import (
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -66,5 +67,65 @@ func TestClusterMove(t *testing.T) {
 	}
 	if cluster.Owner(slot) != to {
 		t.Error("the slot did not move")
+	}
+}
+
+// TestClusterFailover: replicas have what was written, and take the place of a primary that died.
+func TestClusterFailover(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartReplicatedCluster(t)
+	client := cluster.NewClient(&redis.ClusterOptions{ClusterStateReloadInterval: 100 * time.Millisecond}) // by default a minute
+	defer client.Close()
+	for i := range 100 {
+		if err := client.Set(t.Context(), strconv.Itoa(i), "x", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, node := range cluster.Nodes() {
+		node.Sync(cluster.Replica(node))
+		if mine, its := node.Client().DBSize(t.Context()).Val(), cluster.Replica(node).Client().DBSize(t.Context()).Val(); mine == 0 || mine != its {
+			t.Errorf("a primary has %d keys, its replica %d", mine, its)
+		}
+	}
+	slot := cluster.Slot("1")
+	dead := cluster.Owner(slot)
+	began := time.Now()
+	dead.Kill()
+	promoted := cluster.WaitFailover(dead)
+	if promoted != cluster.Replica(dead) || cluster.Owner(slot) != promoted || cluster.Other(slot) == promoted {
+		t.Error("the slot of a dead primary is not its replica's")
+	}
+	taken := time.Since(began)
+	for client.Get(t.Context(), "1").Err() != nil && t.Context().Err() == nil { // until the client knows
+	}
+	t.Logf("the replica took over within %v, and the client knew within %v", taken, time.Since(began))
+	for i := range 100 {
+		if text, err := client.Get(t.Context(), strconv.Itoa(i)).Result(); text != "x" || err != nil {
+			t.Errorf("%d is %q after the failover, %v", i, text, err)
+		}
+	}
+}
+
+// TestClusterAdd: a slot moves to a node that was added, which has no other.
+func TestClusterAdd(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	client := cluster.Client()
+	if err := client.Set(t.Context(), "key", "x", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	added, slot := cluster.Add(), cluster.Slot("key")
+	if len(cluster.Nodes()) != 4 || cluster.Owner(slot) == added || cluster.Other(slot) == added {
+		t.Error("a node that was added has slots")
+	}
+	cluster.Move(slot, added).End()
+	if cluster.Owner(slot) != added {
+		t.Error("the slot did not move")
+	}
+	if text, err := client.Get(t.Context(), "key").Result(); text != "x" || err != nil {
+		t.Errorf("the key is %q, %v", text, err)
+	}
+	if n, err := added.Client().DBSize(t.Context()).Result(); n != 1 || err != nil {
+		t.Errorf("the node that was added has %d keys, %v", n, err)
 	}
 }

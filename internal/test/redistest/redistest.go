@@ -1,7 +1,8 @@
 // Package redistest provides real Redis servers for tests.
 //
 // [Shared] returns one server for a whole test binary, for tests that use only their own queue
-// names or key prefixes ([Queue]). [Start] starts a server for one test, which can pause, kill and
+// names or key prefixes ([Queue]). [Any] is the same for tests that can also run on a Cluster:
+// make test-cluster. [Start] starts a server for one test, which can pause, kill and
 // restart it. Packages that use Shared have
 //
 //	func TestMain(m *testing.M) { redistest.Main(m) }
@@ -33,6 +34,12 @@ type Server struct {
 // Start starts a server for this test, which stops with it. config has additional redis.conf
 // settings, such as "--appendonly", "yes".
 func Start(t testing.TB, config ...string) *Server {
+	t.Helper()
+	alone(t)
+	return startOwn(t, config...)
+}
+
+func startOwn(t testing.TB, config ...string) *Server {
 	t.Helper()
 	process := start(t, t.TempDir(), config...)
 	t.Cleanup(process.Kill) // also deletes its data
@@ -74,6 +81,11 @@ func (s *Server) Addr() string { return s.process.Addr() }
 
 // URL returns the server's redis:// URL.
 func (s *Server) URL() string { return "redis://" + s.Addr() }
+
+// Options returns the options of a client of the server.
+func (s *Server) Options() *redis.UniversalOptions {
+	return &redis.UniversalOptions{Addrs: []string{s.Addr()}}
+}
 
 // Client returns the client of the server, always the same one, which is closed with the test.
 func (s *Server) Client() *redis.Client { return s.client() }

@@ -25,6 +25,7 @@ var shared struct {
 // Tests can use it in parallel, but must not pause or kill it.
 func Shared(t testing.TB) *Server {
 	t.Helper()
+	alone(t)
 	shared.Lock()
 	defer shared.Unlock()
 	dir := sharedDir(t)
@@ -87,6 +88,9 @@ func Main(m *testing.M, options ...goleak.Option) {
 	shared.inMain = true
 	code := m.Run()
 	stopShared()
+	if onCluster {
+		report()
+	}
 	if code == 0 {
 		// After a client is closed while its server is away, one of its goroutines can sleep for up to
 		// a second.
@@ -106,6 +110,10 @@ func stopShared() {
 		shared.process.Kill()
 		shared.process = nil
 	}
+	for _, node := range sharedNodes {
+		node.Kill()
+	}
+	sharedNodes = nil
 	if shared.dir != "" {
 		_ = os.RemoveAll(shared.dir)
 	}

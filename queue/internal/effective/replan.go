@@ -24,9 +24,11 @@ func Replan(ctx context.Context, client redis.UniversalClient, queue, tenant str
 	var announced time.Time
 	for cursor := "0"; ; {
 		began, next := time.Now(), ""
-		err := cache.Run(ctx, func(calendars string) (err error) {
-			next, err = SweepSlice(ctx, client, queue, escaped, cursor, calendars, false)
-			return err
+		err := cache.Run(ctx, func(calendars string) error {
+			return store.Patient(ctx, func() (err error) {
+				next, err = SweepSlice(ctx, client, queue, escaped, cursor, calendars, false)
+				return err
+			})
 		})
 		if err != nil {
 			return fail(err)
