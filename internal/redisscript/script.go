@@ -110,7 +110,7 @@ func (s *Script) RunThen(ctx context.Context, server *redis.Client, then redis.C
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		reply, err = both("eval", s.text)
 	}
-	if s.tight != nil && redis.HasErrorPrefix(err, "OOM") {
+	if redis.HasErrorPrefix(err, "OOM") && s.tight != nil {
 		return s.tight.RunThen(ctx, server, then, keys, args...)
 	}
 	return reply, err

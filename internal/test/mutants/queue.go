@@ -60,7 +60,7 @@ var queueMutants = []mutant{
 		"wrong operator", "only jobs of replicated queues wait for replicas", "queue TestOneWait",
 	},
 	{
-		"queue/replicas.go", `max(connections/2, 1)`, `max(connections*20, 1)`,
+		"queue/replicas.go", `return replicas{client, make(chan struct{}, max(connections/2, 1))}`, `return replicas{client, make(chan struct{}, max(connections*20, 1))}`,
 		"missing bound", "other queues are not held up while no replica answers", "queue TestOthersDoNotWaitForReplicas",
 	},
 	{
