@@ -12,7 +12,7 @@ import (
 func TestMain(m *testing.M) {
 	pacer.Main()
 	// Parallel tests mostly wait.
-	_ = flag.Set("test.parallel", "12")
+	_ = flag.Set("test.parallel", "8")
 	if !testlong.On() { // fewer random cases, the same ones each time
 		_ = flag.Set("rapid.checks", "25")
 		_ = flag.Set("rapid.seed", "1")

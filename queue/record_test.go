@@ -369,7 +369,6 @@ func TestNoLogWhileItWaits(t *testing.T) {
 // shared one, that admitted the call last.
 func TestReleasedNamesTheLimit(t *testing.T) {
 	redistest.Slow(t)
-	t.Parallel()
 	for _, test := range []struct {
 		name           string
 		own, shared    int64
