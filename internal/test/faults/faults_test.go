@@ -55,9 +55,10 @@ func write(t *testing.T, scenarios []scenario, fault, row string) {
 		rows[first] = line
 	}
 	rows[fault] = row
-	text := head
+	var text strings.Builder
+	text.WriteString(head)
 	for _, sc := range scenarios {
-		text += rows[sc.fault]
+		text.WriteString(rows[sc.fault])
 	}
-	stage.WriteFigures(t, page, name, text)
+	stage.WriteFigures(t, page, name, text.String())
 }

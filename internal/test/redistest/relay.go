@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"context"
+	"maps"
 	"net"
 	"strings"
 	"sync"
@@ -77,9 +78,7 @@ func (r *Relay) Seen() map[string]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	seen := map[string]int{}
-	for kind, n := range r.seen {
-		seen[kind] = n
-	}
+	maps.Copy(seen, r.seen)
 	return seen
 }
 
