@@ -98,7 +98,7 @@ func (l *Ledger) UnmarshalJSON(text []byte) error {
 func (l *Ledger) Lost(now int64) {
 	version := l.s.Version
 	l.s = state{Claims: map[string]*claim{}, Accounts: map[string]*account{}, Rate: l.pace()}
-	// Accounts are told apart by versions, and no lost one may come back.
+	// Each account has a version, so a lost one is never used again.
 	l.s.Version = max(version, uint64(now))
 	switch l.spec.Algorithm {
 	case "tb", "lb":

@@ -308,7 +308,7 @@ func (s *Stage) Wait(tenant string, n int, limit time.Duration) {
 	s.Until(limit, fmt.Sprintf("%d calls of %q", n, tenant), func() bool { return s.Received("/calls", tenant) >= n })
 }
 
-// AllEnd waits until nothing is left of any webhook but what came of it, and checks that
+// AllEnd waits until all webhooks have ended, and checks that
 // none was given up.
 func (s *Stage) AllEnd(limit time.Duration) {
 	s.T.Helper()
