@@ -56,11 +56,7 @@ func (r replicas) run(ctx context.Context, script *redisscript.Script, queue str
 	wait := redis.NewIntCmd(ctx, "wait", 1, timeout.Milliseconds())
 	reply, err := script.RunThen(ctx, primary, wait, keys, args...)
 	if cluster, ok := r.redis.(*redis.ClusterClient); ok && err != nil {
-		cluster.ReloadState(ctx)
-		// ASK too: see [store.ScriptKeys].
-		if redis.HasErrorPrefix(err, "MOVED ") || redis.HasErrorPrefix(err, "ASK ") {
-			err = &unsentError{&movedError{err}}
-		}
+		cluster.ReloadState(ctx) // this is a client of one node, which follows no MOVED
 	}
 	if err != nil {
 		return nil, err
@@ -112,8 +108,3 @@ func primaryOf(ctx context.Context, client redis.UniversalClient, key string) (*
 	}
 	return nil, fmt.Errorf("a queue with durability replicated needs a *redis.Client or a *redis.ClusterClient, not a %T", client)
 }
-
-// movedError reports that another node of a Cluster has the queue, or gets it now.
-type movedError struct{ err error }
-
-func (e *movedError) Error() string { return e.err.Error() }

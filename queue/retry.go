@@ -93,9 +93,6 @@ func denied(err error) bool {
 // passing reports whether an error is temporary, as in a failover: Redis did not answer, or
 // it replied that it cannot work now.
 func passing(err error) bool {
-	if _, moved := errors.AsType[*movedError](err); moved {
-		return true
-	}
 	if answer, ok := errors.AsType[redis.Error](err); ok {
 		for _, word := range []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "NOREPLICAS", "BUSY ",
 			"ERR max number of clients", "ERR Script attempted to access a non local key"} { // the latter: a hash slot is being moved to another node
