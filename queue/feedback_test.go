@@ -137,16 +137,19 @@ func TestThrottledIsOnePauseForAllWorkers(t *testing.T) {
 	}
 }
 
-func runWorker(t *testing.T, w *Worker) {
+// runWorker runs a worker until stop, or until the test ends.
+func runWorker(t *testing.T, w *Worker) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)
 		}
 	})
+	t.Cleanup(stop)
+	return stop
 }
 
 // TestPauses: a pause is for a tenant, a kind, or the queue. The pause that ends last

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/headgate/headgate/internal/test/pacer"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -49,33 +51,36 @@ func queueOfEachNode(cluster *redistest.Cluster) (names []string) {
 	return names
 }
 
+// fillQueues publishes a limit shared by the tenants of each queue, and enqueues jobs in some queues.
+func fillQueues(t *testing.T, client redis.UniversalClient, queues, filled []string, rate int64, jobs int) {
+	t.Helper()
+	set := limits.Set{Queues: map[string]limits.Queue{}}
+	for _, name := range queues {
+		set.Queues[name] = limits.Queue{Limits: []limits.Limit{sharedBy(rate)}}
+	}
+	if err := operate.Publish(t.Context(), client, set); err != nil {
+		t.Fatal(err)
+	}
+	var batch []Job
+	for _, name := range filled {
+		batch = append(batch, slices.Repeat([]Job{{Kind: "call", Queue: name, Tenant: "a", Payload: 1}}, jobs)...)
+	}
+	for _, result := range NewClient(client).EnqueueMany(t.Context(), batch) {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+}
+
 // TestMasterAway: while a node of a cluster does not answer, the queues of the others are served as
 // before.
 func TestMasterAway(t *testing.T) {
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		const rate, jobs = 50, 1000
 		cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")
-		client, ctx := cluster.Client(), t.Context()
+		client := cluster.Client()
 		names := queueOfEachNode(cluster)
-		set := limits.Set{Queues: map[string]limits.Queue{}}
-		for _, name := range names {
-			set.Queues[name] = limits.Queue{Limits: []limits.Limit{sharedBy(rate)}}
-		}
-		if err := operate.Publish(ctx, client, set); err != nil {
-			t.Fatal(err)
-		}
-		producer := NewClient(client)
-		for _, name := range names {
-			batch := make([]Job, jobs)
-			for i := range batch {
-				batch[i] = Job{Kind: "call", Queue: name, Tenant: "a", Payload: 1}
-			}
-			for _, result := range producer.EnqueueMany(ctx, batch) {
-				if result.Err != nil {
-					t.Fatal(result.Err)
-				}
-			}
-		}
+		fillQueues(t, client, names, names, rate, jobs)
 		worker, err := New(Config{Redis: cluster.Options(), Queues: names, ShutdownTimeout: time.Second})
 		if err != nil {
 			t.Fatal(err)
@@ -94,15 +99,7 @@ func TestMasterAway(t *testing.T) {
 			calls[job.Queue] = append(calls[job.Queue], time.Now())
 			return nil
 		})
-		running, stop := context.WithCancel(context.Background())
-		var all sync.WaitGroup
-		defer all.Wait()
-		defer stop()
-		all.Go(func() {
-			if err := worker.Run(running); err != nil {
-				t.Errorf("Run: %v", err)
-			}
-		})
+		runWorker(t, worker)
 		until(t, "all queues are served", func() bool {
 			return !slices.ContainsFunc(names, func(name string) bool { return len(called(name)) < 10 })
 		})

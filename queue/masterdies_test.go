@@ -14,8 +14,6 @@ import (
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/internal/test/testlong"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
-	"github.com/headgate/headgate/queue/limits"
-	"github.com/headgate/headgate/queue/operate"
 )
 
 // TestMasterDies: a node of a cluster dies under load. The queues of other nodes are served as before.
@@ -30,25 +28,8 @@ func TestMasterDies(t *testing.T) {
 		cluster := redistest.StartReplicatedCluster(t, "--cluster-require-full-coverage", "no")
 		client, ctx := cluster.Client(), t.Context()
 		names := queueOfEachNode(cluster)
-		set := limits.Set{Queues: map[string]limits.Queue{}}
-		for _, name := range names {
-			set.Queues[name] = limits.Queue{Limits: []limits.Limit{sharedBy(rate)}}
-		}
-		if err := operate.Publish(ctx, client, set); err != nil {
-			t.Fatal(err)
-		}
+		fillQueues(t, client, names, names[1:], rate, jobs)
 		producer := NewClient(client)
-		for _, name := range names[1:] {
-			batch := make([]Job, jobs)
-			for i := range batch {
-				batch[i] = Job{Kind: "call", Queue: name, Tenant: "a", Payload: 1}
-			}
-			for _, result := range producer.EnqueueMany(ctx, batch) {
-				if result.Err != nil {
-					t.Fatal(result.Err)
-				}
-			}
-		}
 		worker, err := New(Config{Redis: cluster.Options(), Queues: names, ShutdownTimeout: time.Second})
 		if err != nil {
 			t.Fatal(err)
@@ -73,15 +54,7 @@ func TestMasterDies(t *testing.T) {
 			calls[job.ID] = append(calls[job.ID], time.Now())
 			return nil
 		})
-		running, stop := context.WithCancel(context.Background())
-		var all sync.WaitGroup
-		defer all.Wait()
-		defer stop()
-		all.Go(func() {
-			if err := worker.Run(running); err != nil {
-				t.Errorf("Run: %v", err)
-			}
-		})
+		runWorker(t, worker)
 
 		// A producer enqueues a little more than may go, with keys, until each job is accepted.
 		type receipt struct {

@@ -171,15 +171,7 @@ func TestReplicatedThroughSwitch(t *testing.T) {
 	}
 	calls := newReceiver(-1)
 	Handle(worker, "call", calls.handle)
-	running, stop := context.WithCancel(t.Context())
-	var all sync.WaitGroup
-	defer all.Wait()
-	defer stop()
-	all.Go(func() {
-		if err := worker.Run(running); err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
+	stop := runWorker(t, worker)
 
 	l := startLoad(t, client)
 	l.more(t, "safe", 100)
@@ -193,7 +185,6 @@ func TestReplicatedThroughSwitch(t *testing.T) {
 	l.more(t, "plain", 100)
 	l.more(t, "safe", 100)
 	stop()
-	all.Wait()
 	missing := l.missing(t, calls.jobs, client)
 	if missing["safe"] > 0 || missing["plain"] == 0 {
 		t.Errorf("missing after the switch: %v; want none of the replicated queue, and some of the other", missing)
@@ -455,15 +446,7 @@ func TestFollowUpWaitsForReplica(t *testing.T) {
 	}
 	calls := newReceiver(-1)
 	Handle(worker, "call", calls.handle)
-	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer stop()
-	running.Go(func() {
-		if err := worker.Run(ctx); err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
+	stop := runWorker(t, worker)
 	client := NewClient(server.Client())
 	add := func(next *Job) string {
 		receipt, err := client.Enqueue(t.Context(), Job{Kind: "call", Queue: "plain", Tenant: "a", Payload: json.RawMessage(`{}`), OnSuccess: next})
@@ -485,7 +468,6 @@ func TestFollowUpWaitsForReplica(t *testing.T) {
 		t.Errorf("%d follow-ups", n)
 	}
 	stop()
-	running.Wait()
 	if n := calls.jobs[parent]; n != 1 {
 		t.Errorf("%d calls", n)
 	}

@@ -47,15 +47,7 @@ func TestSlotMoves(t *testing.T) {
 			return nil
 		})
 	}
-	running, stop := context.WithCancel(context.Background())
-	var all sync.WaitGroup
-	defer all.Wait()
-	defer stop()
-	all.Go(func() {
-		if err := worker.Run(running); err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
+	runWorker(t, worker)
 
 	producer := NewClient(client)
 	if err := producer.SetPeriodic(ctx, Periodic{ID: "tick", Spec: "@every 1s", Overlap: OverlapQueue, Job: Job{Kind: "call", Queue: "q", Tenant: "periodic", Payload: 1}}); err != nil {
