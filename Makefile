@@ -5,7 +5,7 @@ GO ?= go
 P ?= 3
 # Packages whose tests measure time. They run last, one by one, because they need the
 # machine for themselves.
-MEASURING := /(internal/test/e2e|queue|throttle)$$
+MEASURING := /(internal/test/e2e|internal/test/faults|queue|throttle)$$
 # Packages whose tests run programs, a browser or long models, for minutes.
 SLOW := /(cmd/.*|internal/test/(browsertest|e2e|limitplots))$$
 # More flags for `go test`, as in: make test TESTFLAGS='-run Gate -v'
@@ -40,18 +40,14 @@ check: deps lint ## Run lint and the quick tests
 	$(GO) list $(PKGS) | grep -vE '$(SLOW)' | xargs -r $(GO) test -vet=off -short -timeout 5m $(TESTFLAGS)
 
 .PHONY: test
-test: deps ## Run what CI runs: deps, lint and all tests
-	@$(MAKE) --no-print-directory -j 3 test-packages test-modules test-lint
+test: deps lint ## Run what CI runs: deps, lint and all tests
+	@$(MAKE) --no-print-directory -j 2 test-packages test-modules
 	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | xargs -r $(TEST) -timeout 20m -p 1 $(TESTFLAGS)
 	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
 	@$(MAKE) --no-print-directory bench
 
-# test-packages waits for the browser half of the time, so the others run beside it. Lint takes
-# the cores that tests leave.
-.PHONY: test-packages test-modules test-lint
-test-lint:
-	@nice $(MAKE) --no-print-directory lint
-
+# test-packages waits for the browser half of the time, so the modules run beside it.
+.PHONY: test-packages test-modules
 test-packages:
 	$(GO) list $(PKGS) | grep -vE '$(MEASURING)' | xargs -r $(TEST) -timeout 10m -p $(P) $(TESTFLAGS)
 
