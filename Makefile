@@ -5,7 +5,7 @@ GO ?= go
 P ?= 3
 # Packages whose tests measure time. They run last, one by one, because they need the
 # machine for themselves.
-MEASURING := /(internal/test/e2e|internal/test/faults|queue|throttle)$$
+MEASURING := /(internal/test/e2e|internal/test/faults|queue|throttle|throttle/httplimit)$$
 # Packages whose tests run programs, a browser or long models, for minutes.
 SLOW := /(cmd/.*|internal/test/(browsertest|e2e|limitplots))$$
 # More flags for `go test`, as in: make test TESTFLAGS='-run Gate -v'
@@ -14,7 +14,8 @@ TESTFLAGS ?=
 PKGS ?= ./...
 
 # Modules besides the main one, so that their dependencies stay out of its go.sum. They run
-# with -count 1, because they read files that Go's test cache does not track.
+# with -count 1, because they read files that Go's test cache does not track, and without the
+# race detector, with which their dependencies would be compiled a second time.
 MODULES := internal/test/audit internal/test/composetest internal/test/openapitest internal/test/stripetest bench/limiters bench/queue
 # A program under the race detector waits a second at exit for late reports. That adds up
 # over all packages.
@@ -23,7 +24,7 @@ export GORACE ?= atexit_sleep_ms=50
 export PATH := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headgate-test/bin:$(PATH)
 TOOL := $(GO) tool -modfile=lint/go.mod
 # Without vet, because lint runs it.
-TEST := $(GO) test -race -vet=off
+TEST := $(GO) test -race -vet=off -timeout 20m
 
 .DEFAULT_GOAL := build
 
@@ -42,22 +43,22 @@ check: deps lint ## Run lint and the quick tests
 .PHONY: test
 test: deps lint ## Run what CI runs: deps, lint and all tests
 	@$(MAKE) --no-print-directory -j 2 test-packages test-modules
-	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | xargs -r $(TEST) -timeout 20m -p 1 $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | xargs -r $(TEST) -p 1 $(TESTFLAGS)
 	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
 	@$(MAKE) --no-print-directory bench
 
 # test-packages waits for the browser half of the time, so the modules run beside it.
 .PHONY: test-packages test-modules
 test-packages:
-	$(GO) list $(PKGS) | grep -vE '$(MEASURING)' | xargs -r $(TEST) -timeout 10m -p $(P) $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -vE '$(MEASURING)' | xargs -r $(TEST) -p $(P) $(TESTFLAGS)
 
 test-modules:
 	@for module in $(MODULES); do \
-		(set -x; cd $$module; $(GO) vet -race ./... && $(GO) fix -race -diff ./... && $(TEST) -timeout 10m -count 1 ./...) || exit 1; \
+		(set -x; cd $$module; $(GO) vet ./... && $(GO) test -vet=off -timeout 20m -count 1 ./...) || exit 1; \
 	done
 
 .PHONY: test-long
-test-long: ## Run test with the long models at full length, after a change of the core
+test-long: modern ## Run test with the long models at full length, after a change of the core
 	HEADGATE_TEST_LONG=1 $(MAKE) test
 
 .PHONY: faults
@@ -72,24 +73,27 @@ CLUSTER ?= .
 .PHONY: test-cluster
 test-cluster: ## Run the tests of queues on a Redis Cluster, and those of its failovers
 	cd queue && HEADGATE_TEST_CLUSTER=1 $(TEST) -timeout 30m -run '$(CLUSTER)' $(TESTFLAGS)
-	cd queue/inspect && HEADGATE_TEST_CLUSTER=1 $(TEST) -timeout 10m -run '$(CLUSTER)' $(TESTFLAGS)
+	cd queue/inspect && HEADGATE_TEST_CLUSTER=1 $(TEST) -run '$(CLUSTER)' $(TESTFLAGS)
 
 .PHONY: bench
 bench: ## Run each benchmark once, to check that it works
 	$(GO) list -f '{{range .TestGoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}} {{end}}' $(PKGS) | \
 		xargs grep -l '^func Benchmark' | xargs -n 1 dirname | sort -u | \
-		xargs -r $(TEST) -timeout 10m -p 1 -short -run '^$$' -bench . -benchtime 1x
+		xargs -r $(TEST) -p 1 -short -run '^$$' -bench . -benchtime 1x
 
 .PHONY: lint
-lint: ## Run gofmt, go vet, go fix, staticcheck and the import rules
+lint: ## Run gofmt, go vet, staticcheck and the import rules
 	@unformatted=$$(find . -name node_modules -prune -o -name '*.go' -exec gofmt -l {} +); \
 	if [ -n "$$unformatted" ]; then \
 		printf 'not formatted, run gofmt -w:\n%s\n' "$$unformatted"; exit 1; \
 	fi
 	$(GO) vet $(PKGS)
-	$(GO) fix -diff $(PKGS)
 	$(TOOL) staticcheck $(PKGS)
 	$(TOOL) depguard $(PKGS)
+
+.PHONY: modern
+modern: ## Check that go fix finds nothing to write in a newer way
+	@for module in . $(MODULES); do (set -x; cd $$module; $(GO) fix -diff ./...) || exit 1; done
 
 .PHONY: deps
 deps: ## Install missing programs that the tests need

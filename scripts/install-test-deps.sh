@@ -3,9 +3,9 @@
 # promtool, a C compiler for the race detector, node with npm to build the page, and a
 # browser to test it. It does nothing if all of them are present.
 #
-# redis-server and prometheus are unpacked into a folder of the user instead of being
-# installed: Debian's packages would start services, and unpacking does not need root. The
-# Makefile adds that folder to PATH.
+# redis-server, prometheus and chromium-headless-shell are unpacked into a folder of the user
+# instead of being installed: Debian's packages of the first two would start services, and
+# unpacking does not need root. The Makefile adds that folder to PATH.
 set -euo pipefail
 
 deps=${XDG_CACHE_HOME:-$HOME/.cache}/headgate-test
@@ -21,7 +21,7 @@ has_node() {
     node -e 'const [major, minor] = process.versions.node.split(".").map(Number); process.exit(major > 20 || (major === 20 && minor >= 19) ? 0 : 1)'
 }
 has_browser() {
-  has chromium || has chromium-browser || has google-chrome ||
+  has chromium-headless-shell || has chromium || has chromium-browser || has google-chrome ||
     [ -x "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome" ]
 }
 
@@ -40,10 +40,10 @@ apt() {
   apt-get -qq -o Dir::State::Lists="$scratch/lists" -o Dir::Cache="$scratch" -o APT::Sandbox::User="$(id -un)" "$@"
 }
 
-# unpack PACKAGE... downloads packages and unpacks their files into $deps/root.
+# unpack [OPTION] PACKAGE... downloads packages and unpacks their files into $deps/root.
 unpack() {
   mkdir -p "$deps/bin" "$deps/root"
-  (cd "$scratch" && apt download "$@")
+  (cd "$scratch" && apt download "$@") || return
   for package in "$scratch"/*.deb; do
     dpkg -x "$package" "$deps/root"
     rm "$package"
@@ -72,6 +72,17 @@ unpack_prometheus() {
   ln -sf ../root/usr/bin/prometheus ../root/usr/bin/promtool "$deps/bin/"
 }
 
+# unpack_headless_shell unpacks a Chromium without windows beside an installed one, whose
+# libraries it shares. Tests of the page need half as much of the processor with it. They also
+# run without it, so it is no error if this distribution does not have it.
+unpack_headless_shell() {
+  # The installed chromium may be of another version than the packages to download.
+  unpack -o Dir::State::status=/dev/null chromium-headless-shell chromium-common || return 0
+  local shell=../root/usr/lib/chromium/chromium-headless-shell
+  ! ldd "$deps/bin/$shell" | grep 'not found' || return 0
+  ln -sf "$shell" "$deps/bin/"
+}
+
 [ -n "$(missing)" ] || exit 0
 
 hint=""
@@ -91,6 +102,7 @@ if has apt-get; then
   elif [ "${#packages[@]}" -gt 0 ]; then
     hint="Only root can install these packages: apt-get install --no-install-recommends ${packages[*]}"
   fi
+  has chromium-headless-shell || ! has chromium || unpack_headless_shell
 elif has brew; then
   packages=()
   has_redis || packages+=(redis)

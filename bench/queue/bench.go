@@ -60,7 +60,7 @@ func (b *bench) close() {
 	_ = os.RemoveAll(b.dir)
 }
 
-// scaled is a number of jobs or lanes at the scale of this run, at least ten of them
+// scaled is a number of jobs, lanes or idle workers at the scale of this run, at least ten of them
 // where there are as many.
 func (b *bench) scaled(n int) int { return max(min(n, 10), int(float64(n)*b.config.scale)) }
 

@@ -43,7 +43,6 @@ func latency() workload {
 
 // fleet is many workers without work.
 func fleet() workload {
-	const workers = 50
 	var queues []string
 	for n := range 10 {
 		queues = append(queues, fmt.Sprintf("fleet-%d", n))
@@ -55,7 +54,7 @@ func fleet() workload {
 					return nil, err
 				}
 			}
-			return b.latency(ctx, contender, workers, func(s sample) error { return b.idle(ctx, s) }, queues...)
+			return b.latency(ctx, contender, b.scaled(50), func(s sample) error { return b.idle(ctx, s) }, queues...)
 		}
 	}
 	return workload{

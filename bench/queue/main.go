@@ -81,7 +81,7 @@ print the tables in Markdown. Exit with 1 when a target is missed, naming it.
 	}
 	var c config
 	flags.IntVar(&c.rounds, "rounds", 5, "rounds of each workload, each with every contender; tables show medians")
-	flags.Float64Var(&c.scale, "scale", 1, "`factor` of the numbers of jobs and lanes and of durations, above 0 to 1; targets are meant for 1")
+	flags.Float64Var(&c.scale, "scale", 1, "`factor` of the numbers of jobs, lanes and idle workers and of durations, above 0 to 1; targets are meant for 1")
 	only := flags.String("workload", "", "measure these workloads alone: `names`, separated by commas")
 	if err := flags.Parse(args); err != nil {
 		return config{}, err

@@ -34,7 +34,7 @@ var tools = sync.OnceValues(func() (found struct{ node, chromium string }, err e
 		return found, errors.New("no npm in PATH; " + install)
 	}
 	const onMac = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", onMac} {
+	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", onMac} {
 		if found.chromium, err = exec.LookPath(name); err == nil {
 			return found, packages()
 		}
