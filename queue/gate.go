@@ -290,8 +290,8 @@ func (g *gate) takeTurn(ctx context.Context, job *Running) *turn {
 }
 
 // call makes the call and returns the verdict on its answer.
-func (g *gate) call(ctx context.Context, h *handler, job *Running) (v verdict) {
-	current := &call{job: job, handler: h, gate: g}
+func (g *gate) call(ctx context.Context, h *handler, job *Running, early *decoded) (v verdict) {
+	current := &call{job: job, handler: h, gate: g, early: early}
 	callCtx, cancel := context.WithDeadline(context.WithValue(ctx, callKey{}, current), job.task.End(time.Now(), h.timeout))
 	defer cancel()
 	called, began := g.clock.now(), time.Now()

@@ -21,6 +21,7 @@ import (
 type handler struct {
 	fn            Handler
 	call          Handler // fn wrapped in the worker's middleware
+	decode        func(payload []byte) (value any, err error)
 	timeout       time.Duration
 	repeatUnknown bool
 	backoff       func(attempt int) time.Duration
@@ -117,14 +118,50 @@ func decode[T any](data []byte) (value T, err error) {
 // can be deployed before the workers. A T that must reject unknown fields does so in its
 // UnmarshalJSON method.
 func Handle[T any](w *Worker, kind Kind[T], fn func(context.Context, T) error, options ...HandlerOption) {
-	w.register(string(kind), func(ctx context.Context, payload []byte) error {
-		value, err := kind.Decode(payload)
-		if err != nil {
-			return &undecodable{fmt.Errorf("%w: %w", err, asynq.SkipRetry)}
+	decode := func(payload []byte) (any, error) { return kind.Decode(payload) }
+	w.register(string(kind), decode, func(ctx context.Context, payload []byte) error {
+		early := earlyOf(ctx, payload)
+		if early == nil {
+			early = &decoded{}
+			early.value, early.err = decode(payload)
 		}
+		if early.err != nil {
+			return &undecodable{fmt.Errorf("%w: %w", early.err, asynq.SkipRetry)}
+		}
+		value, _ := early.value.(T) // a T that is an interface may be nil
 		atLeast(ctx, value)
 		return fn(ctx, value)
 	}, options)
+}
+
+// decoded is a payload that was decoded before the slot of its call: 1 MiB takes longer to
+// decode than a call may be late.
+type decoded struct {
+	payload []byte
+	value   any
+	err     error
+}
+
+// early decodes a payload. It returns nil if that panics: it will again in the call, where a
+// panic is a failed call.
+func (h *handler) early(payload []byte) (d *decoded) {
+	defer func() {
+		if recover() != nil {
+			d = nil
+		}
+	}()
+	value, err := h.decode(payload)
+	return &decoded{payload, value, err}
+}
+
+// earlyOf returns what the payload of a call was decoded to before, or nil if it was not, as
+// when middleware passes another one.
+func earlyOf(ctx context.Context, payload []byte) *decoded {
+	c, ok := ctx.Value(callKey{}).(*call)
+	if !ok || c.early == nil || len(c.early.payload) != len(payload) || len(payload) > 0 && &c.early.payload[0] != &payload[0] {
+		return nil
+	}
+	return c.early
 }
 
 // undecodable is the error of a call that was not made because its payload cannot be
@@ -138,8 +175,8 @@ func (e *undecodable) NotCalled() bool { return true }
 // Kinds returns the kinds with a handler, sorted.
 func (w *Worker) Kinds() []string { return slices.Sorted(maps.Keys(w.handlers)) }
 
-func (w *Worker) register(kind string, fn Handler, options []HandlerOption) {
-	h := &handler{timeout: defaultTimeout, backoff: defaultBackoff, fn: fn, call: fn}
+func (w *Worker) register(kind string, decode func([]byte) (any, error), fn Handler, options []HandlerOption) {
+	h := &handler{timeout: defaultTimeout, backoff: defaultBackoff, decode: decode, fn: fn, call: fn}
 	for _, option := range options {
 		option(h)
 	}

@@ -21,7 +21,8 @@ type Middleware func(next Handler) Handler
 // first middleware is the outermost. Use must be called before [Worker.Run].
 //
 // Middleware runs once for every call, after the job's slot has come and within the timeout
-// of its kind. Code before next delays the call beyond its slot, so keep it fast.
+// of its kind. Code before next delays the call beyond its slot, so keep it fast. To change
+// the payload, pass another slice to next: this one may be decoded already.
 //
 // Middleware does not run for jobs that end without a call (expired, crashed); [Observer]
 // is notified of these. [OutcomeOf] returns the outcome of a handler's error. A panic

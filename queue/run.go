@@ -23,8 +23,9 @@ type run struct {
 	*gate
 	job     *Running
 	handler *handler
-	turn    *turn // of a suspect; nil: the job is not one
-	grant         // the latest; it has no slot if the answer is answerSlot
+	early   *decoded // the payload
+	turn    *turn    // of a suspect; nil: the job is not one
+	grant            // the latest; it has no slot if the answer is answerSlot
 
 	began    time.Duration // when the job was handed over, on the boot clock
 	asked    time.Duration // latest request to which Redis answered that this worker has the job, on the boot clock
@@ -126,10 +127,13 @@ func (r *run) getSlot(ctx context.Context) *verdict {
 	return nil
 }
 
-// wait holds the job until its slot. If a worker died with the job before, wait marks it
-// first.
+// wait holds the job until its slot, and does before what would delay the call: it decodes the
+// payload and, if a worker died with the job before, marks it.
 func (r *run) wait(ctx context.Context) *verdict {
 	began := boottime.Now()
+	if r.early == nil {
+		r.early = r.handler.early(r.job.task.Payload)
+	}
 	if !r.marked {
 		if !r.hold(ctx, r.earliest-inHand) {
 			return r.stop()
@@ -166,7 +170,7 @@ func (r *run) leave(ctx context.Context) *verdict {
 	}
 	r.observer.Gated(r.queue, r.sent())
 	r.job.Held = r.held
-	v := r.call(ctx, r.handler, r.job)
+	v := r.call(ctx, r.handler, r.job, r.early)
 	left()
 	return r.end(ctx, v)
 }

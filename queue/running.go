@@ -96,7 +96,8 @@ func (job *Running) expired(now time.Time) bool {
 type call struct {
 	job     *Running
 	handler *handler
-	gate    *gate // nil: the call is made by a test, without Redis
+	gate    *gate    // nil: the call is made by a test, without Redis
+	early   *decoded // the payload; nil: the handler decodes it
 
 	mu       sync.Mutex
 	over     bool // the handler has returned

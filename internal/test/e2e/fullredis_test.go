@@ -178,7 +178,7 @@ func (p *pourer) pour() {
 			p.mu.Lock()
 			p.refused++
 			p.mu.Unlock()
-			wait = 100 * time.Millisecond
+			wait = time.Second // to encode 1 MiB keeps a core busy
 		default:
 			p.s.T.Errorf("enqueue: %v", err)
 			return
