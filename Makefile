@@ -1,11 +1,14 @@
 # `make help` lists the targets.
 
 GO ?= go
-# Packages tested in parallel: most of them mostly wait.
-P ?= 3
+# Packages tested in parallel beside a browser and the modules: most of them mostly wait.
+P ?= 2
 # Packages whose tests measure time. They run last, one by one, because they need the
 # machine for themselves.
 MEASURING := /(internal/test/e2e|internal/test/faults|queue|throttle|throttle/httplimit)$$
+# Packages whose tests judge programs. The race detector would watch only the tests, and make
+# them use the processor that the programs need.
+PROGRAMS := /internal/test/(acltest|browsertest|e2e|faults)$$
 # Packages whose tests run programs, a browser or long models, for minutes.
 SLOW := /(cmd/.*|internal/test/(browsertest|e2e|limitplots))$$
 # More flags for `go test`, as in: make test TESTFLAGS='-run Gate -v'
@@ -24,7 +27,8 @@ export GORACE ?= atexit_sleep_ms=50
 export PATH := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headgate-test/bin:$(PATH)
 TOOL := $(GO) tool -modfile=lint/go.mod
 # Without vet, because lint runs it.
-TEST := $(GO) test -race -vet=off -timeout 20m
+PLAIN := $(GO) test -vet=off -timeout 20m
+TEST := $(PLAIN) -race
 
 .DEFAULT_GOAL := build
 
@@ -42,19 +46,23 @@ check: deps lint ## Run lint and the quick tests
 
 .PHONY: test
 test: deps lint ## Run what CI runs: deps, lint and all tests
-	@$(MAKE) --no-print-directory -j 2 test-packages test-modules
-	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | xargs -r $(TEST) -p 1 $(TESTFLAGS)
+	@$(MAKE) --no-print-directory -j 3 test-packages test-programs test-modules
+	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | grep -E '$(PROGRAMS)' | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | grep -vE '$(PROGRAMS)' | xargs -r $(TEST) -p 1 $(TESTFLAGS)
 	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
 	@$(MAKE) --no-print-directory bench
 
-# test-packages waits for the browser half of the time, so the modules run beside it.
-.PHONY: test-packages test-modules
+# All of these mostly wait, so they run beside each other.
+.PHONY: test-packages test-programs test-modules
 test-packages:
-	$(GO) list $(PKGS) | grep -vE '$(MEASURING)' | xargs -r $(TEST) -p $(P) $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -vE '$(MEASURING)' | grep -vE '$(PROGRAMS)' | xargs -r $(TEST) -p $(P) $(TESTFLAGS)
+
+test-programs:
+	$(GO) list $(PKGS) | grep -vE '$(MEASURING)' | grep -E '$(PROGRAMS)' | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
 
 test-modules:
 	@for module in $(MODULES); do \
-		(set -x; cd $$module; $(GO) vet ./... && $(GO) test -vet=off -timeout 20m -count 1 ./...) || exit 1; \
+		(set -x; cd $$module; $(GO) vet ./... && $(PLAIN) -count 1 ./...) || exit 1; \
 	done
 
 .PHONY: test-long
@@ -63,10 +71,10 @@ test-long: modern ## Run test with the long models at full length, after a chang
 
 .PHONY: faults
 faults: deps ## Break Redis, workers and receivers; write docs/reliability.md
-	$(GO) test -count 1 -timeout 60m -parallel $(P) -v -run 'TestFaults$$' ./internal/test/faults -all -update
+	$(GO) test -count 1 -timeout 60m -parallel 3 -v -run 'TestFaults$$' ./internal/test/faults -all -update
 
 # Tests of each part of package queue, a few seconds, that make test also runs on a Cluster.
-PARTS := Unregister|RecordIsOnce|Verb|Override|Pause|Recover|Key|Cancel|Gauges|ListJobs|Explain|LostReply|Workers$$|UnservedIsSaid
+PARTS := Unregister|RecordIsOnce|Verb|Override|Pause|Recover|Key|Cancel|Gauges|ListJobs|Explain|LostReply|Workers\b|UnservedIsSaid
 # The tests to run on a Cluster.
 CLUSTER ?= .
 
