@@ -1,7 +1,7 @@
 # `make help` lists the targets.
 
 GO ?= go
-# Packages tested in parallel beside a browser and the modules: most of them mostly wait.
+# Packages tested in parallel, beside programs and modules: most of them mostly wait.
 P ?= 2
 # Packages whose tests measure time. They run last, one by one, because they need the
 # machine for themselves.
@@ -46,13 +46,13 @@ check: deps lint ## Run lint and the quick tests
 
 .PHONY: test
 test: deps lint ## Run what CI runs: deps, lint and all tests
-	@$(MAKE) --no-print-directory -j 3 test-packages test-programs test-modules
+	@$(MAKE) --no-print-directory -j 2 test-packages test-modules
 	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | grep -E '$(PROGRAMS)' | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
 	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | grep -vE '$(PROGRAMS)' | xargs -r $(TEST) -p 1 $(TESTFLAGS)
 	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
 	@$(MAKE) --no-print-directory bench
 
-# All of these mostly wait, so they run beside each other.
+# The modules come after the programs, because a browser beside a benchmark keeps two cores busy.
 .PHONY: test-packages test-programs test-modules
 test-packages:
 	$(GO) list $(PKGS) | grep -vE '$(MEASURING)' | grep -vE '$(PROGRAMS)' | xargs -r $(TEST) -p $(P) $(TESTFLAGS)
@@ -60,7 +60,7 @@ test-packages:
 test-programs:
 	$(GO) list $(PKGS) | grep -vE '$(MEASURING)' | grep -E '$(PROGRAMS)' | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
 
-test-modules:
+test-modules: test-programs
 	@for module in $(MODULES); do \
 		(set -x; cd $$module; $(GO) vet ./... && $(PLAIN) -count 1 ./...) || exit 1; \
 	done

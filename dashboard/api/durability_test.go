@@ -28,7 +28,7 @@ func TestDurabilityInAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.want(200, `"durability":"replicated"`, "GET", "/queues/"+r.queue+"/limits", "")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 	defer cancel()
 	request := httptest.NewRequestWithContext(ctx, "POST", Base+"/jobs", strings.NewReader(r.job("acme", "")))
 	request.Header.Set("Content-Type", "application/json")
