@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,8 +16,8 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// scriptNames has the names of all scripts, by their hash.
-var scriptNames = func() map[string]string {
+// scriptNames returns the names of all scripts, by their hash.
+var scriptNames = sync.OnceValue(func() map[string]string {
 	names := map[string]string{}
 	add := func(name string, script *redisscript.Script) {
 		names[script.Hash()] = name
@@ -29,13 +30,13 @@ var scriptNames = func() map[string]string {
 	}
 	add("anyway", redisscript.Anyway)
 	return names
-}()
+})
 
 // roundTrips is a go-redis hook that reports every round trip to the observer. It is added
 // after all other hooks, because these answer some commands themselves.
 type roundTrips struct {
 	observer Observer
-	scripts  string // name to report for unknown scripts
+	scripts  map[string]string // their names, by their hash
 }
 
 func (h roundTrips) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -68,10 +69,10 @@ func (h roundTrips) name(cmd redis.Cmder) string {
 			sum := sha1.Sum([]byte(hash))
 			hash = hex.EncodeToString(sum[:])
 		}
-		if name, ok := scriptNames[hash]; ok {
+		if name, ok := h.scripts[hash]; ok {
 			return "script:" + name
 		}
-		return "script:" + h.scripts
+		return "script:other"
 	}
 	return command
 }

@@ -163,7 +163,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	w.redis = redisclient.New(w.config.Redis)
 	defer w.redis.Close()
-	w.redis.AddHook(roundTrips{w.observer, "other"})
+	w.redis.AddHook(roundTrips{w.observer, scriptNames()})
 	if err := w.check(ctx, true); err != nil {
 		return err
 	}

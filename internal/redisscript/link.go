@@ -18,6 +18,12 @@ func linked(body string, libraries []string) string {
 		all = append(all, declarations(code(library))...)
 	}
 	body = code(body)
+	declared := map[string][]int{} // where each name is declared
+	for i, d := range all {
+		for _, name := range d.names {
+			declared[name] = append(declared[name], i)
+		}
+	}
 	var reach func(text string, end int)
 	keep := func(i int) {
 		if d := &all[i]; !d.kept {
@@ -28,16 +34,14 @@ func linked(body string, libraries []string) string {
 	// reach keeps what a text uses of the first `end` declarations, which come before it.
 	reach = func(text string, end int) {
 		for _, word := range words(text) {
-			i := end - 1
-			for i >= 0 && !slices.Contains(all[i].names, word) {
-				i--
-			}
-			if i < 0 {
+			at := declared[word]
+			before, _ := slices.BinarySearch(at, end)
+			if before == 0 {
 				continue
 			}
-			keep(i)
+			keep(at[before-1])
 			// A name that is declared may be given its functions later.
-			for i++; i < len(all); i++ {
+			for _, i := range at[before:] {
 				if all[i].later && all[i].names[0] == word {
 					keep(i)
 				}
@@ -76,13 +80,17 @@ func code(text string) string {
 // declarations splits a library.
 func declarations(library string) []declaration {
 	var all []declaration
+	begins, at := 0, 0
 	for line := range strings.Lines(library) {
 		if d, found := declares(line); found {
-			all = append(all, d)
+			if len(all) > 0 {
+				all[len(all)-1].text = library[begins:at]
+			}
+			all, begins = append(all, d), at
 		}
-		last := &all[len(all)-1]
-		last.text += line
+		at += len(line)
 	}
+	all[len(all)-1].text = library[begins:]
 	return all
 }
 

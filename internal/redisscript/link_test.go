@@ -59,3 +59,15 @@ local function other() return 'x'..leaf(1) end
 		}
 	}
 }
+
+// TestLinkedWhenUsed: a program that starts does not link the scripts that it does not use.
+func TestLinkedWhenUsed(t *testing.T) {
+	library := strings.Repeat("local function twice(n) return 2 * n end\n", 1000)
+	made := testing.AllocsPerRun(10, func() {
+		New("return twice(1)", library).Else(New("return 1", library)).AllowOOM()
+	})
+	linked := testing.AllocsPerRun(10, func() { New("return twice(1)", library).Text() })
+	if made > 30 || linked < 1000 {
+		t.Errorf("three scripts take %.0f allocations, and one that is linked %.0f", made, linked)
+	}
+}

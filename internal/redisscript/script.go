@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -18,39 +19,47 @@ import (
 // be repeated if only its reply was lost. After an error that is not an answer of Redis it is
 // therefore unknown whether the script took effect.
 type Script struct {
-	text, sha any     // strings; in this form they go on the wire without being copied
-	tight     *Script // the same with allow-oom, for a Redis without free memory; nil: the script fails there
+	linked func() linkedText // when it is first used: a program uses few of the scripts, and linking all takes a tenth of a second
+	tight  *Script           // the same with allow-oom, for a Redis without free memory; nil: the script fails there
 }
+
+// linkedText has strings; in this form they go on the wire without being copied.
+type linkedText struct{ text, sha any }
 
 // New returns a script that consists of the body and, in front of it, the declarations of
 // the libraries that it uses. A library may use those before it.
 func New(body string, libraries ...string) *Script {
-	return newScript(linked(body, libraries))
+	return newScript(func() string { return linked(body, libraries) })
 }
 
 // Else returns a script that runs s and then, only if s returned nothing, other. The functions of
 // other are created only then.
 func (s *Script) Else(other *Script) *Script {
-	return newScript("local answer = (function()\n" + s.Text() + "end)()\nif answer then return answer end\n" + other.Text())
+	return newScript(func() string {
+		return "local answer = (function()\n" + s.Text() + "end)()\nif answer then return answer end\n" + other.Text()
+	})
 }
 
 // AllowOOM returns a script that also runs if Redis has reached its maxmemory. Use it for scripts
 // that need hardly any memory.
 func (s *Script) AllowOOM() *Script {
 	// The flag is sent only if needed, because imitations of Redis reject it.
-	return &Script{text: s.text, sha: s.sha, tight: newScript("#!lua flags=allow-oom\n" + s.text.(string))}
+	return &Script{linked: s.linked, tight: newScript(func() string { return "#!lua flags=allow-oom\n" + s.Text() })}
 }
 
-func newScript(text string) *Script {
-	sum := sha1.Sum([]byte(text)) // Redis names scripts by SHA-1; nothing is secured by it
-	return &Script{text: text, sha: hex.EncodeToString(sum[:])}
+func newScript(text func() string) *Script {
+	return &Script{linked: sync.OnceValue(func() linkedText {
+		text := text()
+		sum := sha1.Sum([]byte(text)) // Redis names scripts by SHA-1; nothing is secured by it
+		return linkedText{text: text, sha: hex.EncodeToString(sum[:])}
+	})}
 }
 
 // Text returns the Lua text that Redis runs.
-func (s *Script) Text() string { return s.text.(string) }
+func (s *Script) Text() string { return s.linked().text.(string) }
 
 // Hash returns the SHA-1 of the script's text, by which Redis identifies it.
-func (s *Script) Hash() string { return s.sha.(string) }
+func (s *Script) Hash() string { return s.linked().sha.(string) }
 
 // Full returns the script that runs if Redis has reached its maxmemory, or nil: see
 // [Script.AllowOOM].
@@ -60,7 +69,7 @@ func (s *Script) Full() *Script { return s.tight }
 // did not run: Redis does not know it, or has no memory. The reply is
 // as go-redis decodes it; errors are those of Redis and of the client.
 func (s *Script) Run(ctx context.Context, client redis.UniversalClient, keys []string, args ...any) (any, error) {
-	cmd := s.command(ctx, "evalsha", s.sha, keys, args)
+	cmd := s.command(ctx, "evalsha", s.linked().sha, keys, args)
 	if err := client.Process(ctx, onceCmd{cmd}); err == nil {
 		return cmd.Result()
 	}
@@ -70,7 +79,7 @@ func (s *Script) Run(ctx context.Context, client redis.UniversalClient, keys []s
 // AddTo adds the script to a pipeline of the client. Once the pipeline was executed,
 // reply returns what [Script.Run] would.
 func (s *Script) AddTo(ctx context.Context, pipe redis.Pipeliner, client redis.UniversalClient, keys []string, args ...any) (reply func() (any, error)) {
-	cmd := s.command(ctx, "evalsha", s.sha, keys, args)
+	cmd := s.command(ctx, "evalsha", s.linked().sha, keys, args)
 	_ = pipe.Process(ctx, onceCmd{cmd})
 	return func() (any, error) {
 		if err := cmd.Err(); err != nil {
@@ -83,7 +92,7 @@ func (s *Script) AddTo(ctx context.Context, pipe redis.Pipeliner, client redis.U
 // again handles the error of an EVALSHA.
 func (s *Script) again(ctx context.Context, client redis.UniversalClient, err error, keys []string, args []any) (any, error) {
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		cmd := s.command(ctx, "eval", s.text, keys, args)
+		cmd := s.command(ctx, "eval", s.linked().text, keys, args)
 		if err = client.Process(ctx, onceCmd{cmd}); err == nil {
 			return cmd.Result()
 		}
@@ -106,9 +115,9 @@ func (s *Script) RunThen(ctx context.Context, server *redis.Client, then redis.C
 		_, _ = pipe.Exec(ctx)
 		return cmd.Result()
 	}
-	reply, err := both("evalsha", s.sha)
+	reply, err := both("evalsha", s.linked().sha)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		reply, err = both("eval", s.text)
+		reply, err = both("eval", s.linked().text)
 	}
 	if redis.HasErrorPrefix(err, "OOM") && s.tight != nil {
 		return s.tight.RunThen(ctx, server, then, keys, args...)

@@ -4,16 +4,20 @@
 package store
 
 import (
+	"slices"
+
 	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/internal/redisscript"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 )
 
+var common = []string{Lua("plan"), asynqwire.Lua, Lua("formats"), Lua("lanes")}
+
 // NewScript returns a script whose body reads, decides and plans writes, which are
 // performed when it returns (plan.lua). What the body uses of the libraries comes before
 // it.
 func NewScript(body string, libraries ...string) *redisscript.Script {
-	return limitlua.NewScript("return finish(function()\n"+body+"\nend)\n", append([]string{Lua("plan"), asynqwire.Lua, Lua("formats"), Lua("lanes")}, libraries...)...)
+	return limitlua.NewScript("return finish(function()\n"+body+"\nend)\n", slices.Concat(common, libraries)...)
 }
 
 // Key returns the name of one of Headgate's keys for a queue; see lanes.lua for all of
