@@ -20,6 +20,10 @@ var gateMutants = []mutant{
 		"no fence", "a call leaves only while its job is certainly this worker's", "queue TestNoCallWithoutALease",
 	},
 	{
+		"queue/run.go", `r.early = r.handler.early(r.job.task.Payload)`, `_ = r.handler.early(r.job.task.Payload)`,
+		"late", "a call leaves at its slot, however large its payload", "queue TestPayloadIsDecodedBeforeItsSlot",
+	},
+	{
 		"queue/gate.go", `return !job.Probe && g.pauses.holds(now, store.HoldScopes(job.tenant(), job.kind(), store.EndpointIn(job.attributes))...)`, `return g.pauses.holds(now, store.HoldScopes(job.tenant(), job.kind(), store.EndpointIn(job.attributes))...)`,
 		"missing condition", "a probe goes while the others are held", "queue TestNoCallWhilePaused",
 	},
