@@ -28,11 +28,11 @@ const (
 	Starved = 250 * time.Millisecond
 
 	tries = 5
-
-	// patience is how long a test waits for a busy machine to become calm before it measures again:
-	// the load is often short.
-	patience = 20 * time.Second
 )
+
+// patience is how long a test waits for a busy machine to become calm before it measures again:
+// the load is often short.
+var patience = 20 * time.Second
 
 // Run is one run of a measurement.
 type Run struct {
