@@ -6,9 +6,9 @@ P ?= 2
 # Packages whose tests measure time. They run last, one by one, because they need the
 # machine for themselves.
 MEASURING := /(internal/test/e2e|internal/test/faults|queue|throttle|throttle/httplimit)$$
-# Packages whose tests judge programs. The race detector would watch only the tests, and make
-# them use the processor that the programs need.
-PROGRAMS := /internal/test/(acltest|browsertest|e2e|faults)$$
+# Packages tested without the race detector, which takes several times the processor: those whose
+# tests judge programs, in which it would watch only the tests, and those without goroutines.
+PROGRAMS := /(cmd/.*|internal/redact|internal/test/(acltest|browsertest|docs|e2e|faults|limitplots|mutants))$$
 # Packages whose tests run programs, a browser or long models, for minutes.
 SLOW := /(cmd/.*|internal/test/(browsertest|e2e|limitplots))$$
 # More flags for `go test`, as in: make test TESTFLAGS='-run Gate -v'

@@ -139,10 +139,11 @@ func (b *bench) whileSending(ctx context.Context, l level, do func() error) (usa
 	defer cancel()
 	fed := make(chan error, 1)
 	go func() { fed <- b.feed(ctx, l) }()
-	if !b.receiver.wait(ctx, "", min(50, b.scaled(1000)), time.Minute) {
-		return usage{}, fmt.Errorf("no calls while %d jobs wait", b.scaled(l.waiting))
+	if b.receiver.wait(ctx, "", min(50, b.scaled(1000)), time.Minute) {
+		err = do()
+	} else {
+		err = fmt.Errorf("no calls while %d jobs wait", b.scaled(l.waiting))
 	}
-	err = do()
 	cancel()
 	if err := errors.Join(err, <-fed); err != nil {
 		return usage{}, err

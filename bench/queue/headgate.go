@@ -31,7 +31,7 @@ func runHeadgate(ctx context.Context, t task, log *callLog, ready func()) error 
 		worker, err := queue.New(queue.Config{
 			Redis: &redis.UniversalOptions{Addrs: []string{t.Redis}}, Queues: t.Queues, Concurrency: concurrency,
 			Observer: &observer{metrics.New(prometheus.NewRegistry()), log},
-			Logger:   slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
+			Logger:   slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		})
 		if err != nil {
 			return err

@@ -7,7 +7,8 @@ const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.mi
 
 // accessible asserts that axe finds no violations, of the given rules or of all.
 export async function accessible(page, what = page.url(), rules = undefined) {
-  await page.evaluate(axe); // the policy of the page forbids a script tag
+  // The policy of the page forbids a script tag.
+  if (!await page.evaluate(() => 'axe' in window)) await page.evaluate(axe);
   const found = await page.evaluate(async (rules) => {
     const { violations } = await window.axe.run(document, { resultTypes: ['violations'], ...(rules ? { runOnly: rules } : {}) });
     return violations.map((v) => `${v.id}: ${v.help}\n` + v.nodes.slice(0, 5).map((n) => `  ${n.html.slice(0, 200)}\n    ${n.any.concat(n.all, n.none).map((c) => c.message).join('; ')}`).join('\n'));
