@@ -27,7 +27,7 @@ export GORACE ?= atexit_sleep_ms=50
 export PATH := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headgate-test/bin:$(PATH)
 TOOL := $(GO) tool -modfile=lint/go.mod
 # Without vet, because lint runs it.
-PLAIN := $(GO) test -vet=off -timeout 20m
+PLAIN := $(GO) test -vet=off -timeout 30m
 TEST := $(PLAIN) -race
 
 .DEFAULT_GOAL := build

@@ -30,8 +30,8 @@ const (
 	tries = 5
 )
 
-// patience is how long a test waits for a busy machine to become calm before it measures again:
-// the load is often short.
+// patience is how long a test waits for a busy machine to become calm before it measures for the
+// second time, and doubles with each further time: most loads are short, and some last minutes.
 var patience = 20 * time.Second
 
 // Run is one run of a measurement.
@@ -97,16 +97,16 @@ func untilItCounts(t testing.TB, run func(try int) (busy string)) {
 			return
 		}
 		if all = append(all, busy); try < tries {
-			awaitCalm(t)
+			awaitCalm(t, patience<<(try-1))
 		}
 	}
 	t.Errorf("machine too busy: none of %d runs counts:\n%s", tries, strings.Join(all, "\n"))
 }
 
-// awaitCalm waits until the calls of a pacer alone are in time for a second.
-func awaitCalm(t testing.TB) {
+// awaitCalm waits until the calls of a pacer alone are in time for a second, at most so long.
+func awaitCalm(t testing.TB, most time.Duration) {
 	t.Helper()
-	for began := time.Now(); time.Since(began) < patience; {
+	for began := time.Now(); time.Since(began) < most; {
 		r := &Run{TB: t}
 		r.Here()
 		time.Sleep(time.Second) // the measured time
