@@ -1,7 +1,7 @@
 # `make help` lists the targets.
 
 GO ?= go
-# Packages tested in parallel, beside programs and modules: most of them mostly wait.
+# Packages tested in parallel, beside the browser and the modules: most of them mostly wait.
 P ?= 2
 # Packages whose tests measure time. They run last, one by one, because they need the
 # machine for themselves.
@@ -52,15 +52,16 @@ test: deps lint ## Run what CI runs: deps, lint and all tests
 	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
 	@$(MAKE) --no-print-directory bench
 
-# The modules come after the programs, because a browser beside a benchmark keeps two cores busy.
-.PHONY: test-packages test-programs test-modules
+# The modules come after the browser, beside which a benchmark would keep two cores busy.
+.PHONY: test-packages test-browser test-modules
 test-packages:
 	$(GO) list $(PKGS) | grep -vE '$(MEASURING)' | grep -vE '$(PROGRAMS)' | xargs -r $(TEST) -p $(P) $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -vE '$(MEASURING)' | grep -E '$(PROGRAMS)' | grep -v browsertest | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
 
-test-programs:
-	$(GO) list $(PKGS) | grep -vE '$(MEASURING)' | grep -E '$(PROGRAMS)' | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
+test-browser:
+	$(GO) list $(PKGS) | grep browsertest | xargs -r $(PLAIN) $(TESTFLAGS)
 
-test-modules: test-programs
+test-modules: test-browser
 	@for module in $(MODULES); do \
 		(set -x; cd $$module; $(GO) vet ./... && $(PLAIN) -count 1 ./...) || exit 1; \
 	done
