@@ -9,15 +9,21 @@ const nodes = (page) => page.evaluate(() => document.querySelectorAll('*').lengt
 const count = new Intl.NumberFormat('en').format(tenants);
 
 scenario('one page of tenants at a time', async (page, tab) => {
-  let bytes = 0;
+  const urls = new Map(), sizes = new Map();
   const cdp = await tab.context.newCDPSession(page);
   await cdp.send('Network.enable');
-  // Bytes on the wire. The stream of events never finishes, so it is not counted.
-  cdp.on('Network.loadingFinished', (e) => { bytes += e.encodedDataLength; });
+  // Bytes on the wire, of the first answer of each address: on a slow machine the page refreshes before
+  // it is read here. The stream of events never finishes, so it is not counted.
+  cdp.on('Network.requestWillBeSent', (e) => urls.set(e.requestId, e.request.url));
+  cdp.on('Network.loadingFinished', (e) => {
+    const url = urls.get(e.requestId);
+    if (!sizes.has(url)) sizes.set(url, e.encodedDataLength);
+  });
   await at.visit(page, at.tenants(queue));
   await page.getByText(`${count} tenants`).waitFor();
   assert.equal(await page.locator('.data tbody tr').count(), 50);
-  assert.ok(bytes < 100_000, `${bytes} bytes were sent for the first page`);
+  const bytes = [...sizes.values()].reduce((sum, size) => sum + size, 0);
+  assert.ok(bytes > 10_000 && bytes < 100_000, `${bytes} bytes were sent for the first page: ${JSON.stringify([...sizes])}`);
   assert.ok(await nodes(page) < 2500, `${await nodes(page)} nodes`);
   await fits(page);
   await accessible(page);
