@@ -129,7 +129,7 @@ func New(config Config) (*API, error) {
 	if a.inspector = config.Inspector; a.inspector == nil {
 		a.inspector = inspect.New(config.Redis).Decrypt(config.PayloadKeys)
 	}
-	a.expect = &expectations{inspector: a.inspector}
+	a.expect = &expectations{inspector: a.inspector, most: forecastTimeout}
 	a.watch = newWatch(a)
 	a.shares = &shares{api: a, queues: map[string]*usage{}}
 	var err error

@@ -14,6 +14,7 @@ import (
 // none.
 type expectations struct {
 	inspector *inspect.Inspector
+	most      time.Duration // for one forecast
 
 	mu    sync.Mutex
 	spent time.Duration // on forecasts
@@ -32,7 +33,7 @@ func (x *expectations) of(ctx context.Context, job queue.Receipt) (inspect.Expla
 	if !x.affordable(began) {
 		return inspect.Explanation{}, false
 	}
-	ctx, cancel := context.WithTimeout(ctx, forecastTimeout)
+	ctx, cancel := context.WithTimeout(ctx, x.most)
 	defer cancel()
 	found, err := x.inspector.Explain(ctx, job.Queue, job.ID)
 	x.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -51,6 +52,8 @@ func newRig(t testing.TB, server *redistest.Server, change func(*Config)) *rig {
 	if r.api, err = New(config); err != nil {
 		t.Fatal(err)
 	}
+	// Each job has its forecast, however busy this machine is.
+	r.api.expect.most, r.api.expect.spent, r.api.expect.since = time.Minute, -time.Hour, time.Now().Add(time.Hour)
 	r.server = httptest.NewServer(r.api)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

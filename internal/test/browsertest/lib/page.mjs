@@ -18,8 +18,8 @@ export const lab = () => 'lab';
 // visit goes to an address of the page, and waits until it has loaded.
 export async function visit(page, to = '') {
   const from = page.url(), at = `${base}/#/${to}`;
-  if (from === at) await page.reload();
-  else if (!from.startsWith(base)) await page.goto(at);
+  if (from === at) await page.reload({ waitUntil: 'commit' });
+  else if (!from.startsWith(base)) await page.goto(at, { waitUntil: 'commit' });
   else {
     await page.evaluate((at) => new Promise((done) => {
       addEventListener('hashchange', () => requestAnimationFrame(() => done()), { once: true });
