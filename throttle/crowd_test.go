@@ -234,7 +234,9 @@ func (c crowd) hold(t *testing.T, limiter *Limiter, end time.Time) (seen crowdSe
 //     there for whoever asked. This holds however slow the machine is.
 //   - 0.999 of what the law allows from the first permit to the last was given. Where
 //     it was less, the callers asked for less, or the limiter is wrong; a run in which
-//     the machine kept them from asking is repeated, twice at most.
+//     the machine kept them from asking is repeated, twice at most. It is 0.99 where each
+//     permit that is taken late delays those after it: 256 callers that rest for up to
+//     0.3 s come every 1.2 ms on average, and two processors serve all of them.
 //
 // A limit of concurrency allows nothing per time: a permit is free from its release until
 // the next caller asks. Of it the second says all, with no tolerance.
@@ -287,7 +289,7 @@ func crowdRun(t *testing.T) (primed []crowdSpan, seen []crowdSeen) {
 			t.Fatal(err)
 		}
 	}
-	primed = make([]crowdSpan, len(crowds))
+	primed, seen = make([]crowdSpan, len(crowds)), make([]crowdSeen, len(crowds))
 	for i, c := range crowds {
 		if c.limit.Algorithm == Concurrency {
 			continue
@@ -307,9 +309,11 @@ func crowdRun(t *testing.T) (primed []crowdSpan, seen []crowdSeen) {
 			t.Fatalf("%s: %+v, %v", c.limit.Name, d, err)
 		}
 		primed[i] = crowdSpan{d.At.UnixMicro(), d.At.UnixMicro()}
+		if c.within > 0 {
+			seen[i] = c.ask(t, limiter, time.Time{}) // the whole queue: its first slots are over before the processes begin
+		}
 	}
 	client.RPush(t.Context(), "go", 1, 2, 3, 4)
-	seen = make([]crowdSeen, len(crowds))
 	for i, process := range processes {
 		if err := process.Wait(); err != nil {
 			t.Fatalf("process %d: %v", i+1, err)
@@ -375,7 +379,10 @@ func (c crowd) check(t *testing.T, primed crowdSpan, seen crowdSeen) (short stri
 	}
 	share := float64(given) / float64(allowed)
 	t.Logf("%d permits given, %d refusals; %.5f of what the law allows in %v", given, len(seen.Refused), share, time.Duration(last-primed.To)*time.Microsecond)
-	const least = 0.999
+	least := 0.999
+	if c.full == 0 {
+		least = 0.99
+	}
 	if share >= least {
 		return ""
 	}
