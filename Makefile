@@ -7,8 +7,8 @@ P ?= 2
 # machine for themselves.
 MEASURING := /(internal/test/e2e|internal/test/faults|queue|throttle|throttle/httplimit)$$
 # Packages tested without the race detector, which takes several times the processor: those whose
-# tests judge programs, in which it would watch only the tests, and those without goroutines.
-PROGRAMS := /(cmd/.*|internal/redact|internal/test/(acltest|browsertest|docs|e2e|faults|limitplots|mutants))$$
+# tests judge programs, in which it would watch only the tests, and those that start no goroutines.
+RACELESS := /(internal/redact|internal/test/(acltest|browsertest|docs|e2e|faults|mutants))$$
 # Packages whose tests run programs, a browser or long models, for minutes.
 SLOW := /(cmd/.*|internal/test/(browsertest|e2e|limitplots))$$
 # More flags for `go test`, as in: make test TESTFLAGS='-run Gate -v'
@@ -47,16 +47,16 @@ check: deps lint ## Run lint and the quick tests
 .PHONY: test
 test: deps lint ## Run what CI runs: deps, lint and all tests
 	@$(MAKE) --no-print-directory -j 2 test-packages test-modules
-	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | grep -E '$(PROGRAMS)' | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
-	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | grep -vE '$(PROGRAMS)' | xargs -r $(TEST) -p 1 $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | grep -E '$(RACELESS)' | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | grep -vE '$(RACELESS)' | xargs -r $(TEST) -p 1 $(TESTFLAGS)
 	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
 	@$(MAKE) --no-print-directory bench
 
 # The modules come after the browser, beside which a benchmark would keep two cores busy.
 .PHONY: test-packages test-browser test-modules
 test-packages:
-	$(GO) list $(PKGS) | grep -vE '$(MEASURING)' | grep -vE '$(PROGRAMS)' | xargs -r $(TEST) -p $(P) $(TESTFLAGS)
-	$(GO) list $(PKGS) | grep -vE '$(MEASURING)' | grep -E '$(PROGRAMS)' | grep -v browsertest | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -vE '$(MEASURING)' | grep -vE '$(RACELESS)' | xargs -r $(TEST) -p $(P) $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -vE '$(MEASURING)' | grep -E '$(RACELESS)' | grep -v browsertest | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
 
 test-browser:
 	$(GO) list $(PKGS) | grep browsertest | xargs -r $(PLAIN) $(TESTFLAGS)

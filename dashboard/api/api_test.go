@@ -403,10 +403,10 @@ func TestUnknownQueue(t *testing.T) {
 		r.want(400, want, "POST", "/jobs", body)
 	}
 	var all strings.Builder
-	for i := range 20_000 {
+	for i := range 100_000 {
 		all.WriteString(job("call", fmt.Sprint("made-up-", i), "") + "\n")
 	}
-	r.want(207, `"accepted":0,"existing":0,"refused":20000`, "POST", "/jobs/batch", all.String(), "Content-Type", ndjson)
+	r.want(207, `"accepted":0,"existing":0,"refused":100000`, "POST", "/jobs/batch", all.String(), "Content-Type", ndjson)
 	if after := r.redis.SCard(t.Context(), "asynq:queues").Val(); after != before {
 		t.Errorf("%d queues; there were %d", after, before)
 	}

@@ -3,6 +3,8 @@ package api
 import (
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/test/redistest"
 )
 
 // TestForecastsAreFew: forecasts take a tenth of the time at most, whatever they cost.
@@ -18,5 +20,15 @@ func TestForecastsAreFew(t *testing.T) {
 	// The last forecast of each second may go beyond the tenth.
 	if spent < time.Second || spent > 1200*time.Millisecond {
 		t.Errorf("%v were spent in 10 s", spent)
+	}
+}
+
+// TestLongForecast: a job is accepted even if its forecast takes too long.
+func TestLongForecast(t *testing.T) {
+	r := newRig(t, redistest.Shared(t), nil)
+	r.want(202, `"position":0`, "POST", "/jobs", r.job("acme", ""))
+	r.api.expect.most = time.Nanosecond
+	if got := r.want(202, `"existing":false`, "POST", "/jobs", r.job("globex", "")); got.get(t, "position") != nil {
+		t.Errorf("a forecast after a nanosecond: %s", got.body)
 	}
 }

@@ -19,8 +19,10 @@ import (
 // be repeated if only its reply was lost. After an error that is not an answer of Redis it is
 // therefore unknown whether the script took effect.
 type Script struct {
-	linked func() linkedText // when it is first used: a program uses few of the scripts, and linking all takes a tenth of a second
-	tight  *Script           // the same with allow-oom, for a Redis without free memory; nil: the script fails there
+	// linked links the script once, when it is first used: a program uses few of the scripts, and
+	// linking all of them takes a tenth of a second.
+	linked func() linkedText
+	tight  *Script // the same with allow-oom, for a Redis without free memory; nil: the script fails there
 }
 
 // linkedText has strings; in this form they go on the wire without being copied.

@@ -11,13 +11,14 @@ import (
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 )
 
-var common = []string{Lua("plan"), asynqwire.Lua, Lua("formats"), Lua("lanes")}
+// planned has the libraries of all scripts with planned writes.
+var planned = []string{Lua("plan"), asynqwire.Lua, Lua("formats"), Lua("lanes")}
 
 // NewScript returns a script whose body reads, decides and plans writes, which are
 // performed when it returns (plan.lua). What the body uses of the libraries comes before
 // it.
 func NewScript(body string, libraries ...string) *redisscript.Script {
-	return limitlua.NewScript("return finish(function()\n"+body+"\nend)\n", slices.Concat(common, libraries)...)
+	return limitlua.NewScript("return finish(function()\n"+body+"\nend)\n", slices.Concat(planned, libraries)...)
 }
 
 // Key returns the name of one of Headgate's keys for a queue; see lanes.lua for all of

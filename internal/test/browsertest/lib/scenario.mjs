@@ -7,7 +7,7 @@ import { after, test } from 'node:test';
 import { chromium } from 'playwright-core';
 
 export const base = process.env.BASE_URL;
-const limit = 30_000; // ms; only a scenario that fails waits so long
+const limit = 10_000; // ms
 
 let connection;
 const browser = () => (connection ??= chromium.connect(process.env.BROWSER_WS));
