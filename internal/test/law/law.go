@@ -19,17 +19,23 @@ import (
 // without tolerance. The rate is per second; the times can be in any order. Without times it
 // returns −burst.
 func Excess(times []time.Time, rate float64, burst int) float64 {
-	return worst(sorted(times), rate, burst).excess
+	return worst(sorted(times), rate, burst, inTime).excess
 }
 
 // Check returns an error that names the worst window if the times break the law. It also returns
 // an error for an invalid rate or burst.
 func Check(times []time.Time, rate float64, burst int, tolerance time.Duration) error {
+	return CheckLate(times, rate, burst, tolerance, inTime)
+}
+
+// CheckLate is [Check] for times of which each may have been late by as much as late returns for
+// it: every window is longer by what its first time was late.
+func CheckLate(times []time.Time, rate float64, burst int, tolerance time.Duration, late func(time.Time) time.Duration) error {
 	if !(rate >= 0) || math.IsInf(rate, 1) || burst < 0 || tolerance < 0 {
 		return fmt.Errorf("law: rate %v/s, burst %d, tolerance %v is not a limit", rate, burst, tolerance)
 	}
 	times = sorted(times)
-	w := worst(times, rate, burst)
+	w := worst(times, rate, burst, late)
 	const rounding = 1e-6 // of a call: an exact pacer uses the limit exactly
 	if w.excess <= rate*tolerance.Seconds()+rounding {
 		return nil
@@ -70,13 +76,13 @@ type window struct {
 // worst needs one pass: count(i..j) − rate × (t_j − t_i) is
 // (j + 1 − rate × t_j) − (i − rate × t_i), so for each j the worst i so far is the one with the
 // smallest i − rate × t_i.
-func worst(times []time.Time, rate float64, burst int) window {
+func worst(times []time.Time, rate float64, burst int, late func(time.Time) time.Duration) window {
 	w := window{excess: -float64(burst)}
-	first, least := 0, 0.0
+	first, least := 0, math.Inf(1)
 	for j, t := range times {
 		base := float64(j) - rate*t.Sub(times[0]).Seconds()
-		if base < least {
-			first, least = j, base
+		if begun := base + rate*late(t).Seconds(); begun < least {
+			first, least = j, begun
 		}
 		if excess := base + 1 - least - float64(burst); j == 0 || excess > w.excess {
 			w = window{first, j, excess}
@@ -84,6 +90,8 @@ func worst(times []time.Time, rate float64, burst int) window {
 	}
 	return w
 }
+
+func inTime(time.Time) time.Duration { return 0 }
 
 func sorted(times []time.Time) []time.Time {
 	return slices.SortedFunc(slices.Values(times), time.Time.Compare)

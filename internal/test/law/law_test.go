@@ -74,6 +74,30 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// A call that was late lengthens the windows that it begins, and no other.
+func TestCheckLate(t *testing.T) {
+	const ms = time.Millisecond
+	for name, test := range map[string]struct {
+		times  []time.Time
+		late   map[float64]time.Duration // by the time in ms
+		broken string
+	}{
+		"nothing is late":              {at(0, 150, 200, 300), nil, "calls 1..2 of 4"},
+		"the first of the window":      {at(0, 150, 200, 300), map[float64]time.Duration{150: 50 * ms}, ""},
+		"less late than that":          {at(0, 150, 200, 300), map[float64]time.Duration{150: 40 * ms}, "calls 1..2 of 4"},
+		"the last of the window":       {at(0, 150, 200, 300), map[float64]time.Duration{200: 50 * ms}, "calls 1..2 of 4"},
+		"a window around it":           {at(0, 50, 100, 200), map[float64]time.Duration{50: 90 * ms}, "calls 0..2 of 4"},
+		"too fast, and one of it late": {paced(1_000, 99*ms), map[float64]time.Duration{0: time.Hour}, "calls 1..999 of 1000"},
+	} {
+		err := law.CheckLate(test.times, 10, 1, 5*ms, func(at time.Time) time.Duration {
+			return test.late[float64(at.Sub(start))/float64(ms)]
+		})
+		if (test.broken == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), test.broken) {
+			t.Errorf("%s: %v; want %q", name, err, test.broken)
+		}
+	}
+}
+
 func TestCheckNamesTheWorstWindow(t *testing.T) {
 	err := law.Check(at(0, 1000, 2000, 2010, 2020, 4000), 1, 1, 5*time.Millisecond)
 	const want = "law: calls 0..4 of 6, 5 within 2.02s from 0s into the run: burst 1 + 1/s allows 3.02, so 1.98 too many (5ms is tolerated)"

@@ -53,6 +53,25 @@ func TestRuns(t *testing.T) {
 	}
 	lawful := func(r *Run) { r.Law("acme", paced(11, 10*time.Millisecond), 100, 1) }
 	tooFast := func(r *Run) { r.Law("acme", paced(11, 8*time.Millisecond), 100, 1) }
+	// stalled makes calls in time but for one, which is late, as all of the machine is at that moment.
+	stalled := func(late, ofPacer time.Duration) func(*Run) {
+		return func(r *Run) {
+			time.Sleep(400 * time.Millisecond) // so that the moment is a small part
+			calls := paced(51, 10*time.Millisecond)
+			calls[4] = calls[4].Add(late)
+			arrived := r.arrived
+			r.arrived = func() (paced []Call) {
+				for _, call := range arrived() {
+					if call.Due.After(calls[3]) && !call.At.After(calls[4]) {
+						call.At = call.Due.Add(ofPacer)
+					}
+					paced = append(paced, call)
+				}
+				return paced
+			}
+			r.Law("acme", calls, 100, 1)
+		}
+	}
 	tooFew := func(r *Run) { r.Used("acme", paced(11, 11*time.Millisecond), 100, 0.99) }
 	tooSlow := func(r *Run) {
 		r.Took("a second", time.Now().Add(-100*time.Millisecond), time.Now(), 90*time.Millisecond)
@@ -69,6 +88,9 @@ func TestRuns(t *testing.T) {
 		"too slow":                    {tooSlow, 0, 1, "a second: 100"},
 		"busy, and too fast":          {tooFast, Bound + time.Second/100, 5, "machine too busy: none of 5 runs counts"},
 		"busy, but all is well":       {lawful, Bound + time.Second/100, 1, ""},
+		"stalled for a moment":        {stalled(9*time.Millisecond, 9*time.Millisecond), 0, 1, ""},
+		"stalled for less than that":  {stalled(9*time.Millisecond, 3*time.Millisecond), 0, 5, "machine too busy: none of 5 runs counts"},
+		"stalled alone":               {stalled(9*time.Millisecond, 0), 0, 1, "acme: law: calls 4.."},
 		"starved":                     {lawful, Starved + time.Second/100, 5, "machine too busy: none of 5 runs counts"},
 		"nothing is judged":           {func(*Run) {}, 0, 1, "nothing was judged"},
 		"one call":                    {func(r *Run) { r.Law("acme", paced(1, 0), 100, 1) }, 0, 1, "nothing to judge"},
@@ -102,6 +124,28 @@ func TestRuns(t *testing.T) {
 func (r *Run) until(n int) {
 	for len(r.arrived()) < n {
 		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestLateAt: a call can be as late as the pacer's calls that were under way when it arrived, or due
+// one step before or after; others do not count, nor those within [Bound].
+func TestLateAt(t *testing.T) {
+	const ms = time.Millisecond
+	start := time.Now()
+	var calls Calls
+	for i, late := range []time.Duration{1, 1, 13, 8, 3, 2, 1} { // in ms; due at 0, 5, 10 ms …
+		due := start.Add(time.Duration(i) * every)
+		calls = append(calls, Call{due, due.Add(late * ms)})
+	}
+	for at, want := range map[time.Duration]time.Duration{
+		-20: 0, 0: 0, 4: 0, 6: 13, 10: 13, 23: 13, 28: 13, 29: 0, 40: 0, 1000: 0,
+	} {
+		if got := calls.LateAt(start.Add(at * ms)); got != want*ms {
+			t.Errorf("at %d ms: %v; want %d ms", at, got, want)
+		}
+	}
+	if got, want := calls.behind(), 3.0/7; got != want {
+		t.Errorf("%v of the calls were late; want %v", got, want)
 	}
 }
 
