@@ -89,9 +89,12 @@ func TestMistakes(t *testing.T) {
 // has a key.
 func TestStore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys.yaml")
-	write := func(text string) {
+	write := func(text string) { // in one step: an empty file is one without keys
 		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
 			t.Fatal(err)
 		}
 	}
