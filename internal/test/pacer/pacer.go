@@ -182,13 +182,13 @@ type process struct {
 	out   *bufio.Reader
 }
 
-func start(t testing.TB, target string) *process {
+func start(t testing.TB, target string, command func(program string, args ...string) *exec.Cmd) *process {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{cmd: exec.Command(self)}
+	p := &process{cmd: command(self)}
 	p.cmd.Env = append(os.Environ(), variable+"="+target)
 	p.cmd.Stderr = os.Stderr
 	stdin, err := p.cmd.StdinPipe()

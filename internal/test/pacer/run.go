@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -171,14 +172,20 @@ func awaitCalm(t testing.TB, most time.Duration) {
 	}
 }
 
-// At starts a pacer with calls to a receiver; arrived returns those that arrived.
+// At starts a pacer with calls to a receiver that runs [Ahead]; arrived returns those that arrived.
 func (r *Run) At(target string, arrived func() []Call) {
 	r.Helper()
-	r.began = time.Now()
-	r.pacer, r.arrived = start(r.TB, target), arrived
+	r.start(target, arrived, Ahead)
 }
 
-// Here starts a pacer with calls to the test's own receiver in this process.
+func (r *Run) start(target string, arrived func() []Call, command func(string, ...string) *exec.Cmd) {
+	r.Helper()
+	r.began = time.Now()
+	r.pacer, r.arrived = start(r.TB, target, command), arrived
+}
+
+// Here starts a pacer with calls to the test's own receiver in this process, which does not run
+// [Ahead]; so the pacer does not either.
 func (r *Run) Here() {
 	r.Helper()
 	var mu sync.Mutex
@@ -192,11 +199,11 @@ func (r *Run) Here() {
 		}
 	}))
 	r.Cleanup(server.Close)
-	r.At(server.URL, func() []Call {
+	r.start(server.URL, func() []Call {
 		mu.Lock()
 		defer mu.Unlock()
 		return slices.Clone(calls)
-	})
+	}, exec.Command)
 }
 
 // Wrong records an error that counts if the machine was not busy between two times.
@@ -372,7 +379,7 @@ func ends(times []time.Time) (first, last time.Time) {
 // that much closer together than their limit allows, besides [Tolerance].
 func Beside(t testing.TB, target string, arrived func() []Call) (late func(from, to time.Time) time.Duration) {
 	t.Helper()
-	pacer := start(t, target)
+	pacer := start(t, target, Ahead)
 	return func(from, to time.Time) time.Duration {
 		t.Helper()
 		if _, err := pacer.stop(); err != nil {

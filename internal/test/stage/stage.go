@@ -83,6 +83,11 @@ func New(t testing.TB, limits string, redisConfig ...string) *Stage {
 func Bare(t testing.TB, limits string, redis *redistest.Server) *Stage {
 	t.Helper()
 	s := &Stage{T: t, Bin: Built(t), Dir: t.TempDir(), Redis: redis, URL: redis.URL()}
+	info, err := redis.Client().InfoMap(t.Context(), "server").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pacer.PutAhead(t, info["Server"]["process_id"])
 	set, err := limitsfile.Load(s.Write("limits.yaml", limits))
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +101,7 @@ func Bare(t testing.TB, limits string, redis *redistest.Server) *Stage {
 // Receive starts the receiver.
 func (s *Stage) Receive() {
 	s.T.Helper()
-	cmd := Before(15, filepath.Join(s.Bin, "receiver")) // it notes when calls arrive
+	cmd := pacer.Ahead(filepath.Join(s.Bin, "receiver"))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -120,13 +125,6 @@ queues:
     limits:
       - {name: tenant, per: [tenant], algorithm: token_bucket, rate: ` + rate + `}
 `
-}
-
-// Before returns the command of a process that runs before others, by so much, where the system
-// allows it. On two cores the scheduler otherwise keeps it waiting for up to 6 ms, longer than the
-// errors that are looked for, while Redis runs.
-func Before(by int, program string, args ...string) *exec.Cmd {
-	return exec.Command("nice", append([]string{"-n", fmt.Sprint(-by), program}, args...)...)
 }
 
 // Write writes a file of the stage, and returns its path.
@@ -157,7 +155,7 @@ func (s *Stage) Start(command []string, env ...string) *Worker {
 	addr := listener.Addr().String()
 	listener.Close()
 	w := &Worker{HTTP: "http://" + addr, Done: make(chan struct{}), Log: &logtest.Buffer{}}
-	w.Cmd = Before(10, command[0], append(slices.Clone(command[1:]), "run")...) // its Redis and producers have other hosts elsewhere
+	w.Cmd = pacer.Ahead(command[0], append(slices.Clone(command[1:]), "run")...)
 	w.Cmd.Env = append([]string{
 		"HEADGATE_REDIS_URL=" + s.URL, "HEADGATE_LIMITS_FILE=" + filepath.Join(s.Dir, "limits.yaml"),
 		"HEADGATE_HTTP_ADDR=" + addr, "HEADGATE_WEBHOOK_ALLOW_PRIVATE=true", "HEADGATE_SHUTDOWN_TIMEOUT=5s",
