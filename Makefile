@@ -9,6 +9,8 @@ MEASURING := /(internal/test/e2e|internal/test/faults|queue|throttle|throttle/ht
 # Packages tested without the race detector, which takes several times the processor: those whose
 # tests judge programs, in which it would watch only the tests, and those that start no goroutines.
 RACELESS := /(internal/redact|internal/test/(acltest|browsertest|docs|e2e|faults|mutants))$$
+# Tests of package queue that are built without the race detector, because it changes what they count.
+COSTS := ^TestCommandsPerJobAt
 # Packages whose tests run programs, a browser or long models, for minutes.
 SLOW := /(cmd/.*|internal/test/(browsertest|e2e|limitplots))$$
 # More flags for `go test`, as in: make test TESTFLAGS='-run Gate -v'
@@ -48,6 +50,7 @@ check: deps lint ## Run lint and the quick tests
 test: deps lint ## Run what CI runs: deps, lint and all tests
 	@$(MAKE) --no-print-directory -j 2 test-packages test-modules
 	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | grep -E '$(RACELESS)' | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
+	$(PLAIN) -run '$(COSTS)' $(TESTFLAGS) ./queue
 	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | grep -vE '$(RACELESS)' | xargs -r $(TEST) -p 1 $(TESTFLAGS)
 	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
 	@$(MAKE) --no-print-directory bench
