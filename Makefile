@@ -75,7 +75,7 @@ test-long: modern ## Run test with the long models at full length, after a chang
 
 .PHONY: faults
 faults: deps ## Break Redis, workers and receivers; write docs/reliability.md
-	$(GO) test -count 1 -timeout 60m -parallel 3 -v -run 'TestFaults$$' ./internal/test/faults -all -update
+	$(GO) test -count 1 -timeout 60m -parallel 1 -v -run 'TestFaults$$' ./internal/test/faults -all -update
 
 # Tests of each part of package queue, a few seconds, that make test also runs on a Cluster.
 PARTS := Unregister|RecordIsOnce|Verb|Override|Pause|Recover|Key|Cancel|Gauges|ListJobs|Explain|LostReply|Workers\b|UnservedIsSaid

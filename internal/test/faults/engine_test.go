@@ -117,7 +117,7 @@ func (sc scenario) run(t *testing.T) (row, busy string) {
 		paced = &stage.Stage{T: t, Bin: x.Bin}
 		paced.Receive()
 	}
-	late := pacer.Beside(t, paced.Calls, func() []pacer.Call { return paced.Paced("/calls") })
+	paces := pacer.Beside(t, paced.Calls, func() []pacer.Call { return paced.Paced("/calls") })
 	if sc.fleet != nil {
 		sc.fleet(x)
 	} else {
@@ -149,7 +149,7 @@ func (sc scenario) run(t *testing.T) (row, busy string) {
 	}
 	x.judge(a)
 	// Until the last call: the receiver is busy with the list after that.
-	row = x.measure(calls, a, late(calls[0].At, calls[len(calls)-1].At))
+	row = x.measure(calls, a, paces(calls[0].At, calls[len(calls)-1].At))
 	t.Log(row, x.busy)
 	return row, x.busy
 }
@@ -212,25 +212,22 @@ func (x *show) judge(a account) {
 	}
 }
 
-// calm is how late the calls of the pacer may be where the use of a limit is judged: a machine that
-// keeps processes waiting for longer uses less.
-const calm = 25 * time.Millisecond
-
-// measure returns the row of the scenario. late is how late the calls of the pacer were: so much
-// closer together can calls arrive that were sent in time.
-func (x *show) measure(calls []sandbox.Call, a account, late time.Duration) string {
+// measure returns the row of the scenario. A call may be as late as the pacer was at that moment.
+func (x *show) measure(calls []sandbox.Call, a account, paced pacer.Calls) string {
 	x.T.Helper()
 	at := stage.Times(calls, stage.OfTenant(tenant))
 	slices.SortFunc(at, time.Time.Compare)
 	wrong := x.T.Errorf
-	if late > pacer.Starved {
-		x.busy = fmt.Sprintf("machine too busy: the pacer's calls were up to %v late", late)
+	if late, behind := paced.Latest(), paced.Behind(); late > pacer.Starved || behind > pacer.Busy {
+		x.busy = fmt.Sprintf("machine too busy: the pacer's calls were up to %v late, and %.1f %% of them later than %v", late, 100*behind, pacer.Bound)
 		wrong = x.T.Logf
 	}
-	if err := law.Check(at, x.rate, x.burst, pacer.Tolerance+late); err != nil {
+	if err := law.CheckLate(at, x.rate, x.burst, pacer.Tolerance, paced.LateAt); err != nil && paced.Latest() > pacer.Bound {
+		x.busy = fmt.Sprintf("machine too busy: the pacer's calls were up to %v late; %v", paced.Latest(), err)
+	} else if err != nil {
 		wrong("%v", err)
 	}
-	early := time.Duration(law.Excess(at, x.rate, x.burst) / x.rate * float64(time.Second))
+	early := time.Duration(law.ExcessLate(at, x.rate, x.burst, paced.LateAt) / x.rate * float64(time.Second))
 
 	flows, ok := x.flowsAgain(at)
 	if !ok {
@@ -243,9 +240,7 @@ func (x *show) measure(calls []sandbox.Call, a account, late time.Duration) stri
 		until = least // a fault of a moment
 	}
 	during := x.used(at, x.began, until)
-	if during < x.promise.used && late > calm {
-		x.T.Logf("%.2f of the limit was used, which proves nothing: the pacer's calls were up to %v late", during, late)
-	} else if during < x.promise.used {
+	if during < x.promise.used {
 		wrong("%.2f of the limit was used during the fault, promised is %.2f", during, x.promise.used)
 	}
 	again := time.Duration(math.MaxInt64)
@@ -267,9 +262,9 @@ func (x *show) measure(calls []sandbox.Call, a account, late time.Duration) stri
 	if x.promise.used > 0 {
 		promised = fmt.Sprintf(" (≥ %.0f %%)", 100*x.promise.used)
 	}
-	return fmt.Sprintf("| %s | %d | %s | %d (≤ %d) | %.1f s (≤ %.0f s) | %s | %.0f %%%s | %.1f ms of %.1f ms |\n",
+	return fmt.Sprintf("| %s | %d | %s | %d (≤ %d) | %.1f s (≤ %.0f s) | %s | %.0f %%%s | %.1f ms (≤ %.0f ms) | %.1f %% |\n",
 		x.fault, a.acknowledged, lost, len(a.again), x.promise.twice, flows.Seconds(), x.promise.flows.Seconds(), took,
-		100*during, promised, early.Seconds()*1000, (pacer.Tolerance+late).Seconds()*1000)
+		100*during, promised, max(0, early.Seconds()*1000), pacer.Tolerance.Seconds()*1000, 100*paced.Behind())
 }
 
 // flowsAgain is how long after the fault it took until the calls of a second were half of the limit.

@@ -13,7 +13,7 @@ import (
 
 // TestFaults runs the scenarios. `make faults` runs all of them, and writes docs/reliability.md:
 //
-//	go test ./internal/test/faults -all -update -parallel 3
+//	go test ./internal/test/faults -all -update -parallel 1
 func TestFaults(t *testing.T) {
 	redistest.Slow(t)
 	scenarios := slices.Concat(ofWorkers, ofRedis, ofNetwork, ofPower, ofClocks, ofReceivers, ofFleets, ofResources)
@@ -43,7 +43,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-const head = "| Fault | Jobs | Lost | Called more than once | Flows again after | Calls under way again from | Limit used meanwhile | Closest calls |\n|---|---|---|---|---|---|---|---|\n"
+const head = "| Fault | Jobs | Lost | Called more than once | Flows again after | Calls under way again from | Limit used meanwhile | Closest calls | Machine late |\n|---|---|---|---|---|---|---|---|---|\n"
 
 // write replaces the row of a scenario, keeps those of others, and removes those that are of none.
 func write(t *testing.T, scenarios []scenario, fault, row string) {

@@ -1,11 +1,16 @@
 package faults
 
 import (
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/headgate/headgate/internal/test/stage"
 )
 
 // ofResources are workers that lack something.
@@ -15,8 +20,7 @@ var ofResources = []scenario{
 		jobs: 2000, latency: time.Second,
 		fleet: func(x *show) {
 			x.Worker()
-			w := x.Start([]string{"sh", "-c", `ulimit -n 40; exec "$0" "$@"`, filepath.Join(x.Bin, "worker")})
-			x.Until(20*time.Second, "the worker is ready", w.Ready)
+			x.Start([]string{"sh", "-c", `ulimit -n 40; exec "$0" "$@"`, filepath.Join(x.Bin, "worker")})
 		},
 		strike: func(x *show) {
 			time.Sleep(15 * time.Second) // the fault itself
@@ -25,13 +29,30 @@ var ofResources = []scenario{
 		},
 	},
 	{
+		name: "memory", fault: "one of two workers gets no more memory, and dies of jobs of 500 kB",
+		jobs: 2500, latency: time.Second,
+		strike: func(x *show) {
+			w := x.Workers[1]
+			x.noMoreMemory(w)
+			x.large(60)
+			x.Until(30*time.Second, "the worker is dead", func() bool {
+				select {
+				case <-w.Done:
+					return true
+				default:
+					return false
+				}
+			})
+		},
+		promise: promise{twice: 200, again: 15 * time.Second, used: 0.5},
+	},
+	{
 		name: "versions", fault: "a worker built from an older commit beside one of this commit; then both are replaced",
 		jobs: 3000, latency: 50 * time.Millisecond,
 		before: func(x *show) { x.program = x.older() },
 		fleet: func(x *show) {
 			x.Worker()
-			w := x.Start([]string{x.program})
-			x.Until(20*time.Second, "the older worker is ready", w.Ready)
+			x.Start([]string{x.program})
 		},
 		strike: func(x *show) {
 			time.Sleep(8 * time.Second) // both are at work
@@ -43,6 +64,37 @@ var ofResources = []scenario{
 		},
 		promise: promise{used: 0.9},
 	},
+}
+
+// noMoreMemory takes away what a process could allocate beyond what it has.
+func (x *show) noMoreMemory(w *stage.Worker) {
+	x.T.Helper()
+	pid := strconv.Itoa(w.Cmd.Process.Pid)
+	status, err := os.ReadFile(filepath.Join("/proc", pid, "status"))
+	if err != nil {
+		x.T.Fatal(err)
+	}
+	_, data, _ := strings.Cut(string(status), "VmData:")
+	var kib int
+	if _, err := fmt.Sscan(data, &kib); err != nil {
+		x.T.Fatalf("%v: %s", err, status)
+	}
+	if out, err := exec.Command("prlimit", "--pid", pid, fmt.Sprintf("--data=%d", kib*1024)).CombinedOutput(); err != nil {
+		x.T.Fatalf("prlimit: %v: %s", err, out)
+	}
+}
+
+// large enqueues n jobs of 500 kB of another tenant.
+func (x *show) large(n int) {
+	x.T.Helper()
+	const other = "large"
+	body := strings.Repeat("x", 500_000)
+	var lines strings.Builder
+	for i := range n {
+		fmt.Fprintf(&lines, `{"kind":"webhook","tenant":%q,"key":"%d","payload":{"url":"%s/","body":%q}}`+"\n", other, i, x.Calls, body)
+		x.ids = append(x.ids, fmt.Sprintf("%s:%d", other, i))
+	}
+	x.Bulk(lines.String())
 }
 
 // older builds the worker of an older commit: of the one ten before this.

@@ -19,7 +19,12 @@ import (
 // without tolerance. The rate is per second; the times can be in any order. Without times it
 // returns −burst.
 func Excess(times []time.Time, rate float64, burst int) float64 {
-	return worst(sorted(times), rate, burst, inTime).excess
+	return ExcessLate(times, rate, burst, inTime)
+}
+
+// ExcessLate is [Excess] for times of which each may have been late: see [CheckLate].
+func ExcessLate(times []time.Time, rate float64, burst int, late func(time.Time) time.Duration) float64 {
+	return worst(sorted(times), rate, burst, late).excess
 }
 
 // Check returns an error that names the worst window if the times break the law. It also returns

@@ -144,7 +144,7 @@ func TestLateAt(t *testing.T) {
 			t.Errorf("at %d ms: %v; want %d ms", at, got, want)
 		}
 	}
-	if got, want := calls.behind(), 3.0/7; got != want {
+	if got, want := calls.Behind(), 3.0/7; got != want {
 		t.Errorf("%v of the calls were late; want %v", got, want)
 	}
 }

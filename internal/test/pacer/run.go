@@ -101,8 +101,8 @@ func (c Calls) LateAt(at time.Time) (late time.Duration) {
 	return late
 }
 
-// behind returns the share of calls that were later than [Bound].
-func (c Calls) behind() float64 {
+// Behind returns the share of calls that were later than [Bound].
+func (c Calls) Behind() float64 {
 	n := 0
 	for _, call := range c {
 		if call.At.Sub(call.Due) > Bound {
@@ -305,7 +305,7 @@ func (r *Run) verdict() (busy string) {
 		r.Errorf("%d of %d calls of the pacer arrived, %d of them beside what was judged", arrived, sent, beside)
 		return ""
 	}
-	behind := calls.behind()
+	behind := calls.Behind()
 	r.Logf("judged, all of it:\n%s\nthe pacer's %d calls in these %v were at most %v late, and %.2f %% of them later than %v",
 		r.summary(), beside, r.to.Sub(r.from).Round(time.Millisecond), late.Round(10*time.Microsecond), 100*behind, Bound)
 	wrong := r.wrong
@@ -374,17 +374,16 @@ func ends(times []time.Time) (first, last time.Time) {
 	return slices.MinFunc(times, time.Time.Compare), slices.MaxFunc(times, time.Time.Compare)
 }
 
-// Beside starts a pacer for a test that does not repeat its measurement. late stops the pacer, and
-// returns how late its calls between two times were at most: calls that were sent in time can be
-// that much closer together than their limit allows, besides [Tolerance].
-func Beside(t testing.TB, target string, arrived func() []Call) (late func(from, to time.Time) time.Duration) {
+// Beside starts a pacer for a test that judges by itself. The function that it returns stops the
+// pacer, and returns the pacer's calls between two times.
+func Beside(t testing.TB, target string, arrived func() []Call) func(from, to time.Time) Calls {
 	t.Helper()
 	pacer := start(t, target, Ahead)
-	return func(from, to time.Time) time.Duration {
+	return func(from, to time.Time) Calls {
 		t.Helper()
 		if _, err := pacer.stop(); err != nil {
 			t.Fatal(err)
 		}
-		return Calls(slices.DeleteFunc(arrived(), func(call Call) bool { return call.At.Before(from) || call.Due.After(to) })).Latest()
+		return inOrder(slices.DeleteFunc(arrived(), func(call Call) bool { return call.At.Before(from) || call.Due.After(to) }))
 	}
 }

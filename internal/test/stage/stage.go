@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -140,12 +141,10 @@ func (s *Stage) Write(name, text string) string {
 // Worker starts `worker run` and waits until it takes jobs.
 func (s *Stage) Worker(env ...string) *Worker {
 	s.T.Helper()
-	w := s.Start([]string{filepath.Join(s.Bin, "worker")}, env...)
-	s.Until(10*time.Second, "the worker is ready", w.Ready)
-	return w
+	return s.Start([]string{filepath.Join(s.Bin, "worker")}, env...)
 }
 
-// Start starts `COMMAND run`, and does not wait until it takes jobs.
+// Start starts `COMMAND run` and waits until it takes jobs.
 func (s *Stage) Start(command []string, env ...string) *Worker {
 	s.T.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -155,7 +154,7 @@ func (s *Stage) Start(command []string, env ...string) *Worker {
 	addr := listener.Addr().String()
 	listener.Close()
 	w := &Worker{HTTP: "http://" + addr, Done: make(chan struct{}), Log: &logtest.Buffer{}}
-	w.Cmd = pacer.Ahead(command[0], append(slices.Clone(command[1:]), "run")...)
+	w.Cmd = exec.Command(command[0], append(slices.Clone(command[1:]), "run")...)
 	w.Cmd.Env = append([]string{
 		"HEADGATE_REDIS_URL=" + s.URL, "HEADGATE_LIMITS_FILE=" + filepath.Join(s.Dir, "limits.yaml"),
 		"HEADGATE_HTTP_ADDR=" + addr, "HEADGATE_WEBHOOK_ALLOW_PRIVATE=true", "HEADGATE_SHUTDOWN_TIMEOUT=5s",
@@ -183,11 +182,13 @@ func (s *Stage) Start(command []string, env ...string) *Worker {
 			s.T.Logf("log of the worker at %s:\n%s", w.HTTP, w.Log.Tail(4000))
 		}
 	})
+	s.Until(20*time.Second, "the worker is ready", w.ready)
+	pacer.PutAhead(s.T, strconv.Itoa(w.Cmd.Process.Pid)) // not before: a process that starts is busy
 	return w
 }
 
-// Ready reports whether a worker takes jobs.
-func (w *Worker) Ready() bool {
+// ready reports whether a worker takes jobs.
+func (w *Worker) ready() bool {
 	response, err := http.Get(w.HTTP + "/readyz")
 	if err != nil {
 		return false
