@@ -44,6 +44,7 @@ var ofClocks = []scenario{
 				time.Sleep(5 * time.Second) // the fault itself
 			}
 		},
+		promise: promise{over: 1}, // a step forward fills the bucket
 	},
 }
 
