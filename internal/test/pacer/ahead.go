@@ -23,7 +23,7 @@ func PutAhead(t testing.TB, pid string) {
 		return
 	}
 	if out, err := exec.Command("chrt", "--all-tasks", "--rr", "--pid", "1", pid).CombinedOutput(); err != nil {
-		t.Fatalf("chrt: %v: %s", err, out)
+		t.Logf("chrt: %v: %s", err, out) // a thread can end meanwhile
 	}
 }
 
