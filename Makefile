@@ -50,7 +50,7 @@ check: deps lint ## Run lint and the quick tests
 test: deps lint ## Run what CI runs: deps, lint and all tests
 	@$(MAKE) --no-print-directory -j 2 test-packages test-modules
 	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | grep -E '$(RACELESS)' | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
-	$(PLAIN) -run '$(COSTS)' $(TESTFLAGS) ./queue
+	$(GO) list $(PKGS) | grep '/headgate/queue$$' | xargs -r $(PLAIN) -run '$(COSTS)' $(TESTFLAGS)
 	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | grep -vE '$(RACELESS)' | xargs -r $(TEST) -p 1 $(TESTFLAGS)
 	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
 	@$(MAKE) --no-print-directory bench

@@ -56,7 +56,7 @@ func TestRuns(t *testing.T) {
 	// stalled makes calls in time but for one, which is late, as all of the machine is at that moment.
 	stalled := func(late, ofPacer time.Duration) func(*Run) {
 		return func(r *Run) {
-			time.Sleep(400 * time.Millisecond) // so that the moment is a small part
+			r.until(120) // so that the moment is a small part
 			calls := paced(51, 10*time.Millisecond)
 			calls[4] = calls[4].Add(late)
 			arrived := r.arrived

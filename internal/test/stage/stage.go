@@ -182,7 +182,7 @@ func (s *Stage) Start(command []string, env ...string) *Worker {
 			s.T.Logf("log of the worker at %s:\n%s", w.HTTP, w.Log.Tail(4000))
 		}
 	})
-	s.Until(20*time.Second, "the worker is ready", w.ready)
+	s.Until(10*time.Second, "the worker is ready", w.ready)
 	pacer.PutAhead(s.T, strconv.Itoa(w.Cmd.Process.Pid)) // not before: a process that starts is busy
 	return w
 }
