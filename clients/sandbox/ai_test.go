@@ -15,6 +15,7 @@ import (
 
 	"github.com/anthropics/anthropic-sdk-go"
 	"github.com/anthropics/anthropic-sdk-go/option"
+	"github.com/anthropics/anthropic-sdk-go/shared"
 	"github.com/sashabaranov/go-openai"
 
 	"github.com/headgate/headgate/clients/sandbox"
@@ -165,25 +166,35 @@ func TestAnthropicContract(t *testing.T) {
 		s.FailAs(1, fault)
 		_, err := client.Messages.New(t.Context(), messageRequest)
 		e, ok := errors.AsType[*anthropic.Error](err)
-		if !ok || fmt.Sprint(e.StatusCode, " ", e.Type()) != want {
+		if !ok || fmt.Sprint(e.StatusCode, " ", errorType(t, e)) != want {
 			t.Errorf("%v; want %s", err, want)
 		}
 	}
-	for status, want := range map[int]anthropic.ErrorType{
-		400: anthropic.ErrorTypeInvalidRequestError, 402: anthropic.ErrorTypeBillingError, 403: anthropic.ErrorTypePermissionError, 404: anthropic.ErrorTypeNotFoundError,
-		429: anthropic.ErrorTypeRateLimitError, 500: anthropic.ErrorTypeAPIError, 504: anthropic.ErrorTypeTimeoutError, 529: anthropic.ErrorTypeOverloadedError,
+	for status, want := range map[int]string{
+		400: "invalid_request_error", 402: "billing_error", 403: "permission_error", 404: "not_found_error",
+		429: "rate_limit_error", 500: "api_error", 504: "timeout_error", 529: "overloaded_error",
 	} {
 		s.Fail(1, status)
 		_, err := client.Messages.New(t.Context(), messageRequest)
-		if e, ok := errors.AsType[*anthropic.Error](err); !ok || e.StatusCode != status || e.Type() != want {
+		if e, ok := errors.AsType[*anthropic.Error](err); !ok || e.StatusCode != status || errorType(t, e) != want {
 			t.Errorf("%d: %v", status, err)
 		}
 	}
 	wrong := anthropicClient(t, s, "sk-wrong", "acme")
 	_, err = wrong.Messages.New(t.Context(), messageRequest)
-	if e, ok := errors.AsType[*anthropic.Error](err); !ok || e.StatusCode != 401 || e.Type() != anthropic.ErrorTypeAuthenticationError {
+	if e, ok := errors.AsType[*anthropic.Error](err); !ok || e.StatusCode != 401 || errorType(t, e) != "authentication_error" {
 		t.Error(err)
 	}
+}
+
+// errorType is the type of the error in the answer's body, as the SDK reads it.
+func errorType(t *testing.T, e *anthropic.Error) string {
+	t.Helper()
+	var body shared.ErrorResponse
+	if err := json.Unmarshal([]byte(e.RawJSON()), &body); err != nil {
+		t.Error(err)
+	}
+	return body.Error.Type
 }
 
 // Both meters, of tenant and account; what one refuses takes nothing of another.
