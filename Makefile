@@ -1,16 +1,19 @@
 # `make help` lists the targets.
 
 GO ?= go
-# Packages tested in parallel, beside the browser and the modules: most of them mostly wait.
+# Packages tested in parallel: most of them mostly wait.
 P ?= 2
-# Packages whose tests measure time. They run last, one by one, because they need the
-# machine for themselves.
-MEASURING := /(internal/test/e2e|internal/test/faults|queue|throttle|throttle/httplimit)$$
-# Packages tested without the race detector, which takes several times the processor: those whose
-# tests judge programs, in which it would watch only the tests, and those that start no goroutines.
-RACELESS := /(internal/redact|internal/test/(acltest|browsertest|docs|e2e|faults|mutants))$$
-# Tests of package queue that are built without the race detector, because it changes what they count.
-COSTS := ^TestCommandsPerJobAt
+# Packages whose tests run fleets. These have real-time priority, and still not beside a browser.
+FLEETS := /internal/test/(e2e|faults)$$
+BROWSER := /internal/test/browsertest$$
+# Packages whose tests the race detector watches, which takes two to three times the processor:
+# those with goroutines of their own. In make test-long these are all except fleets and browser,
+# with which it would watch only the tests.
+RACED ?= /(clients/breaker|clients/internal/transport|dashboard/.*|queue|queue/.*|throttle|throttle/.*)$$
+# Tests that measure time, or what a job costs, and the packages that have such tests. They need
+# the machine for themselves, and run without the race detector, which changes what they measure.
+TIMED := ^TestTimed
+CORE := /(queue|throttle|throttle/httplimit)$$
 # Packages whose tests run programs, a browser or long models, for minutes.
 SLOW := /(cmd/.*|internal/test/(browsertest|e2e|limitplots))$$
 # More flags for `go test`, as in: make test TESTFLAGS='-run Gate -v'
@@ -21,7 +24,11 @@ PKGS ?= ./...
 # Modules besides the main one, so that their dependencies stay out of its go.sum. They run
 # with -count 1, because they read files that Go's test cache does not track, and without the
 # race detector, with which their dependencies would be compiled a second time.
-MODULES := internal/test/audit internal/test/composetest internal/test/openapitest internal/test/stripetest bench/limiters bench/queue
+MODULES := internal/test/audit internal/test/composetest internal/test/openapitest internal/test/stripetest
+# Modules of benchmarks, which make bench runs.
+BENCHES := bench/limiters bench/queue
+# Runs the tests of modules.
+EACH = @for module in $(1); do (set -x; cd $$module; $(GO) vet ./... && $(PLAIN) -count 1 ./...) || exit 1; done
 # A program under the race detector waits a second at exit for late reports. That adds up
 # over all packages.
 export GORACE ?= atexit_sleep_ms=50
@@ -30,7 +37,7 @@ export PATH := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headgate-test/bin:$(PATH)
 TOOL := $(GO) tool -modfile=lint/go.mod
 # Without vet, because lint runs it.
 PLAIN := $(GO) test -vet=off -timeout 30m
-TEST := $(PLAIN) -race
+RACE := $(PLAIN) -race
 
 .DEFAULT_GOAL := build
 
@@ -49,29 +56,31 @@ check: deps lint ## Run lint and the quick tests
 .PHONY: test
 test: deps lint ## Run what CI runs: deps, lint and all tests
 	@$(MAKE) --no-print-directory -j 2 test-packages test-modules
-	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | grep -E '$(RACELESS)' | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
-	$(GO) list $(PKGS) | grep '/headgate/queue$$' | xargs -r $(PLAIN) -run '$(COSTS)' $(TESTFLAGS)
-	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | grep -vE '$(RACELESS)' | xargs -r $(TEST) -p 1 $(TESTFLAGS)
-	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
-	@$(MAKE) --no-print-directory bench
+	@$(MAKE) --no-print-directory -j 2 test-fleets test-core
+	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(PLAIN) -p 1 -run '$(TIMED)' $(TESTFLAGS)
 
-# The modules come after the browser, beside which a benchmark would keep two cores busy.
-.PHONY: test-packages test-browser test-modules
+.PHONY: test-packages test-browser test-modules test-fleets test-core
 test-packages:
-	$(GO) list $(PKGS) | grep -vE '$(MEASURING)' | grep -vE '$(RACELESS)' | xargs -r $(TEST) -p $(P) $(TESTFLAGS)
-	$(GO) list $(PKGS) | grep -vE '$(MEASURING)' | grep -E '$(RACELESS)' | grep -v browsertest | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -vE '$(FLEETS)|$(BROWSER)|$(RACED)' | xargs -r $(PLAIN) -p $(P) $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -E '$(RACED)' | grep -vE '$(FLEETS)|$(BROWSER)|$(CORE)' | xargs -r $(RACE) -p $(P) $(TESTFLAGS)
 
 test-browser:
-	$(GO) list $(PKGS) | grep browsertest | xargs -r $(PLAIN) $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -E '$(BROWSER)' | xargs -r $(PLAIN) $(TESTFLAGS)
 
 test-modules: test-browser
-	@for module in $(MODULES); do \
-		(set -x; cd $$module; $(GO) vet ./... && $(PLAIN) -count 1 ./...) || exit 1; \
-	done
+	$(call EACH,$(MODULES))
+
+test-fleets:
+	$(GO) list $(PKGS) | grep -E '$(FLEETS)' | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
+
+test-core:
+	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(RACE) -p $(P) -skip '$(TIMED)' $(TESTFLAGS)
+	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
 
 .PHONY: test-long
-test-long: modern ## Run test with the long models at full length, after a change of the core
-	HEADGATE_TEST_LONG=1 $(MAKE) test
+test-long: modern ## Run test with long models, all benchmarks and the race detector everywhere
+	HEADGATE_TEST_LONG=1 $(MAKE) test RACED=.
+	$(MAKE) bench
 
 .PHONY: faults
 faults: deps ## Break Redis, workers and receivers; write docs/reliability.md
@@ -84,14 +93,15 @@ CLUSTER ?= .
 
 .PHONY: test-cluster
 test-cluster: ## Run the tests of queues on a Redis Cluster, and those of its failovers
-	cd queue && HEADGATE_TEST_CLUSTER=1 $(TEST) -timeout 30m -run '$(CLUSTER)' $(TESTFLAGS)
-	cd queue/inspect && HEADGATE_TEST_CLUSTER=1 $(TEST) -run '$(CLUSTER)' $(TESTFLAGS)
+	cd queue && HEADGATE_TEST_CLUSTER=1 $(RACE) -timeout 30m -run '$(CLUSTER)' $(TESTFLAGS)
+	cd queue/inspect && HEADGATE_TEST_CLUSTER=1 $(RACE) -run '$(CLUSTER)' $(TESTFLAGS)
 
 .PHONY: bench
 bench: ## Run each benchmark once, to check that it works
 	$(GO) list -f '{{range .TestGoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}} {{end}}' $(PKGS) | \
 		xargs grep -l '^func Benchmark' | xargs -n 1 dirname | sort -u | \
-		xargs -r $(TEST) -p 1 -short -run '^$$' -bench . -benchtime 1x
+		xargs -r $(RACE) -p 1 -short -run '^$$' -bench . -benchtime 1x
+	$(call EACH,$(BENCHES))
 
 .PHONY: lint
 lint: ## Run gofmt, go vet, staticcheck and the import rules
@@ -105,7 +115,7 @@ lint: ## Run gofmt, go vet, staticcheck and the import rules
 
 .PHONY: modern
 modern: ## Check that go fix finds nothing to write in a newer way
-	@for module in . $(MODULES); do (set -x; cd $$module; $(GO) fix -diff ./...) || exit 1; done
+	@for module in . $(MODULES) $(BENCHES); do (set -x; cd $$module; $(GO) fix -diff ./...) || exit 1; done
 
 .PHONY: deps
 deps: ## Install missing programs that the tests need

@@ -15,9 +15,9 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// TestAsynqContract is what a new version of asynq has to pass: asynq's Inspector and
+// TestTimedAsynqContract is what a new version of asynq has to pass: asynq's Inspector and
 // Client see what Headgate did, and Headgate sees what they did.
-func TestAsynqContract(t *testing.T) {
+func TestTimedAsynqContract(t *testing.T) {
 	t.Parallel()
 	t.Run("asynq sees a waiting job", func(t *testing.T) {
 		r := startRig(t, 1, limitsOf(perTenant(100)), nil)

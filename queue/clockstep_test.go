@@ -12,9 +12,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestClockSteps: Redis's clock is set while a tenant has a backlog. Calls go on at the
+// TestTimedClockSteps: Redis's clock is set while a tenant has a backlog. Calls go on at the
 // tenant's rate, without a burst, and workers do not ask in a busy loop.
-func TestClockSteps(t *testing.T) {
+func TestTimedClockSteps(t *testing.T) {
 	const rate = 50
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		steps := []time.Duration{time.Second, -time.Second, 30 * time.Second, -30 * time.Second, time.Hour, -time.Hour}

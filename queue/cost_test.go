@@ -62,10 +62,10 @@ func commandStats(t *testing.T, client redis.UniversalClient) (all usage) {
 	return all
 }
 
-// TestCommandsPerJob measures the cost of a job in Redis: with asynq alone, without a limit,
+// TestTimedCommandsPerJob measures the cost of a job in Redis: with asynq alone, without a limit,
 // and far over a limit. Waiting must cost almost nothing.
 // With -v it prints the table of docs/cost.md.
-func TestCommandsPerJob(t *testing.T) {
+func TestTimedCommandsPerJob(t *testing.T) {
 	redistest.Slow(t)
 	jobs := manyJobs()
 	per := func(run func(t *testing.T, server *redistest.Server)) usage {

@@ -33,10 +33,7 @@ import (
 func TestScriptsOnDamagedState(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
-	states := 2_000
-	if testlong.On() {
-		states = 10_000
-	}
+	states := testlong.Of(700, 10_000)
 	d := newDamage(t)
 	for i := range states {
 		d.one(t, uint64(i))

@@ -75,9 +75,9 @@ func atDepth(t *testing.T, rate, calls int64, jobs, lanes int) usage {
 	return cost
 }
 
-// TestCommandsPerJobAtRates measures the cost of a job in Redis, including its enqueueing, at
+// TestTimedCommandsPerJobAtRates measures the cost of a job in Redis, including its enqueueing, at
 // rates at which few jobs share rounds and settlements.
-func TestCommandsPerJobAtRates(t *testing.T) {
+func TestTimedCommandsPerJobAtRates(t *testing.T) {
 	redistest.Slow(t)
 	for _, test := range []struct {
 		rate, calls int64
@@ -99,10 +99,10 @@ func TestCommandsPerJobAtRates(t *testing.T) {
 	}
 }
 
-// TestCommandsPerJobAtDepth: a job costs Redis the same whether 100 or 20,000 jobs wait, in
+// TestTimedCommandsPerJobAtDepth: a job costs Redis the same whether 100 or 20,000 jobs wait, in
 // one lane or in a lane each. It measures time too: a script that reads more of a deep
 // backlog in one command makes no more commands, but takes many times as long.
-func TestCommandsPerJobAtDepth(t *testing.T) {
+func TestTimedCommandsPerJobAtDepth(t *testing.T) {
 	redistest.Slow(t)
 	const few, many = 100, 20_000
 	for name, lanes := range map[string]func(jobs int) int{

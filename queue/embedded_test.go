@@ -16,8 +16,8 @@ import (
 	"github.com/headgate/headgate/queue/sendwindow"
 )
 
-// TestEmbeddedRedis: every script also works on the embedded Redis.
-func TestEmbeddedRedis(t *testing.T) {
+// TestTimedEmbeddedRedis: every script also works on the embedded Redis.
+func TestTimedEmbeddedRedis(t *testing.T) {
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		client := redistest.Embedded(t)
 		const name, jobs = "embedded", 40

@@ -23,11 +23,11 @@ func windowOf(name string, count int64, period time.Duration, per ...string) lim
 	return limits.Limit{Per: per, Name: name, Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: count, Period: period}}
 }
 
-// TestForecastIsRight lets a worker send short backlogs and compares forecasts made on the
+// TestTimedForecastIsRight lets a worker send short backlogs and compares forecasts made on the
 // way with what the receiver saw: within 5 % of the time, plus delays of the machine. The
 // minimum tolerance of 80 ms is half a horizon, because the time of held jobs is uncertain,
 // plus a few calls at these rates.
-func TestForecastIsRight(t *testing.T) {
+func TestTimedForecastIsRight(t *testing.T) {
 	burst := perTenant(50)
 	burst.Burst = 30
 	tests := map[string]struct {

@@ -64,10 +64,10 @@ func (p *strict) answer(_ context.Context, job Running) error {
 	return tooMany{time.Until(p.answered.Add(p.refuses)), p.account}
 }
 
-// TestThrottledIsOnePauseForAllWorkers: three workers share one limit, and the provider asks
+// TestTimedThrottledIsOnePauseForAllWorkers: three workers share one limit, and the provider asks
 // for a pause of 3 s. Except for the calls in flight, no call is made until the pause is
 // over. Then the rate starts with one call and not with a burst. No attempt is spent.
-func TestThrottledIsOnePauseForAllWorkers(t *testing.T) {
+func TestTimedThrottledIsOnePauseForAllWorkers(t *testing.T) {
 	const jobs, rate, burst, pause = 60, 20, 20, 3 * time.Second
 	limit := perTenant(rate)
 	limit.Burst = burst

@@ -72,9 +72,9 @@ func fillQueues(t *testing.T, client redis.UniversalClient, queues, filled []str
 	}
 }
 
-// TestMasterAway: while a node of a cluster does not answer, the queues of the others are served as
+// TestTimedMasterAway: while a node of a cluster does not answer, the queues of the others are served as
 // before.
-func TestMasterAway(t *testing.T) {
+func TestTimedMasterAway(t *testing.T) {
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		const rate, jobs = 50, 1000
 		cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")

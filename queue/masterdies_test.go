@@ -16,10 +16,10 @@ import (
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 )
 
-// TestMasterDies: a node of a cluster dies under load. The queues of other nodes are served as before.
+// TestTimedMasterDies: a node of a cluster dies under load. The queues of other nodes are served as before.
 // Its replica takes its place, and its queue flows again: every job that the replica has is called, and
 // so is every job that is enqueued after. Only what was not replicated can be lost.
-func TestMasterDies(t *testing.T) {
+func TestTimedMasterDies(t *testing.T) {
 	if !redistest.OnCluster() && !testlong.On() {
 		t.Skip("make test-cluster runs it")
 	}

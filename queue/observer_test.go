@@ -29,7 +29,7 @@ func (c *counter) sent() (all []Gating) {
 	return all
 }
 
-func TestObserverIsToldOfHoldingAndWaiting(t *testing.T) {
+func TestTimedObserverIsToldOfHoldingAndWaiting(t *testing.T) {
 	const jobs = 10
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		r := startRig(t, jobs, limitsOf(perTenant(20)), nil)

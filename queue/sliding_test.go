@@ -14,9 +14,9 @@ func slidingOf(name string, count int64, period time.Duration, per ...string) li
 	return limits.Limit{Per: per, Name: name, Algorithm: throttle.SlidingWindowCounter, Rate: throttle.Rate{Count: count, Period: period}}
 }
 
-// TestSlidingCounterIsUsed: a backlog behind a sliding window counter goes at the full rate
+// TestTimedSlidingCounterIsUsed: a backlog behind a sliding window counter goes at the full rate
 // of the limit, even if that is one call per window.
-func TestSlidingCounterIsUsed(t *testing.T) {
+func TestTimedSlidingCounterIsUsed(t *testing.T) {
 	const windows = 16
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		rates := map[string]throttle.Rate{"one": {Count: 1, Period: 200 * time.Millisecond}, "five": {Count: 5, Period: 250 * time.Millisecond}}

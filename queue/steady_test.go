@@ -10,10 +10,10 @@ import (
 	"github.com/headgate/headgate/queue/operate"
 )
 
-// TestManyForOneSecond: jobs scheduled for the same time cost Redis no more than jobs
+// TestTimedManyForOneSecond: jobs scheduled for the same time cost Redis no more than jobs
 // enqueued at that time, and none goes before it. The test runs alone on the machine,
 // because a job that misses its slot asks for another one.
-func TestManyForOneSecond(t *testing.T) {
+func TestTimedManyForOneSecond(t *testing.T) {
 	const rate = 1000
 	jobs := manyJobs()
 	run := func(at time.Time) (scripts float64) {

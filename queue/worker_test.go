@@ -297,9 +297,9 @@ func TestSharedLimitIsDividedByWeight(t *testing.T) {
 	}
 }
 
-// TestAttributesShareAcrossTenants: a limit per domain has one bucket for all tenants, and no
+// TestTimedAttributesShareAcrossTenants: a limit per domain has one bucket for all tenants, and no
 // tenant starves another one there.
-func TestAttributesShareAcrossTenants(t *testing.T) {
+func TestTimedAttributesShareAcrossTenants(t *testing.T) {
 	domain := limits.Limit{Name: "domain", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(50), Per: []string{"domain"}}
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		r := startRig(t, 100, limitsOf(domain), nil)
@@ -322,7 +322,7 @@ func TestAttributesShareAcrossTenants(t *testing.T) {
 	})
 }
 
-func TestLimitsAreLive(t *testing.T) {
+func TestTimedLimitsAreLive(t *testing.T) {
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		r := startRig(t, 1000, limitsOf(perTenant(10)), nil)
 		r.enqueue(t, "a", 1000)

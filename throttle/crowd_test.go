@@ -96,7 +96,7 @@ func (s *crowdSeen) add(other crowdSeen) {
 	s.Perhaps = append(s.Perhaps, other.Perhaps...)
 }
 
-// crowdJob is what TestCrowd tells its processes.
+// crowdJob is what TestTimedCrowd tells its processes.
 type crowdJob struct {
 	Addr, Prefix, Out string
 	Group             int // of crowds
@@ -112,7 +112,7 @@ func crowdClient(addr string) *redis.Client {
 	})
 }
 
-// TestCrowdProcess is one of the processes of TestCrowd, and nothing without it.
+// TestCrowdProcess is one of the processes of TestTimedCrowd, and nothing without it.
 func TestCrowdProcess(t *testing.T) {
 	text := os.Getenv(crowdEnv)
 	if text == "" {
@@ -236,7 +236,7 @@ func (c crowd) hold(t *testing.T, limiter *Limiter, end time.Time) (seen crowdSe
 	return seen
 }
 
-// TestCrowd holds each algorithm against 64 callers in each of 4 processes, for
+// TestTimedCrowd holds each algorithm against 64 callers in each of 4 processes, for
 // ten seconds, in three ways:
 //
 //   - No window was ever over the law, by the moments at which Redis decided.
@@ -248,7 +248,7 @@ func (c crowd) hold(t *testing.T, limiter *Limiter, end time.Time) (seen crowdSe
 //
 // A limit of concurrency allows nothing per time: a permit is free from its release until
 // the next caller asks. Of it the second says all, with no tolerance.
-func TestCrowd(t *testing.T) {
+func TestTimedCrowd(t *testing.T) {
 	for group := range crowds {
 		crowdGroup(t, group)
 	}

@@ -84,8 +84,8 @@ func roundTrip(transport http.RoundTripper, r *http.Request) (int, error) {
 	return resp.StatusCode, errors.Join(err, resp.Body.Close())
 }
 
-// TestTransportShapes judges the calls where they arrive.
-func TestTransportShapes(t *testing.T) {
+// TestTimedTransportShapes judges the calls where they arrive.
+func TestTimedTransportShapes(t *testing.T) {
 	const rate, burst, n = 50, 3, 40
 	pacer.Measure(t, func(t *testing.T, run *pacer.Run) {
 		p := startProvider(t, nil)

@@ -178,7 +178,7 @@ var gateMutants = []mutant{
 	},
 	{
 		"queue/clock.go", `case !c.known || lowest > min(c.least, c.before):`, `case !c.known || lowest > min(c.least, c.before)+1000*time.Hour:`,
-		"clock", "a clock that was set back is followed at once", "queue TestRedisClock|TestClockSteps",
+		"clock", "a clock that was set back is followed at once", "queue TestRedisClock|TestTimedClockSteps",
 	},
 	{
 		"queue/suspects.go", `t.alone = s.calls == 0`, `t.alone = true`,

@@ -428,7 +428,7 @@ var queueMutants = []mutant{
 	},
 	{
 		"queue/internal/store/settle.lua", `try('LREM', asynq .. 'active', -1, id)`, `read('LPOS', asynq .. 'active', id)`,
-		"missing write", "a job that has ended is not active", "queue TestAsynqContract|TestLostSettlement|TestRecovery",
+		"missing write", "a job that has ended is not active", "queue TestTimedAsynqContract|TestLostSettlement|TestRecovery",
 	},
 	{
 		"queue/internal/store/settle.lua", `if what == 'lane' or (what == 'retry' and failed == '0') then return end`, `if what == 'lane' then return end`,
@@ -550,7 +550,7 @@ var queueMutants = []mutant{
 	},
 	{
 		"queue/internal/store/sweep.lua", `if due and due <= e then return end`, `if due then return end`,
-		"missing condition", "a limit that was raised lets its lanes go on", "queue TestRaisedQuotaWakesLanes|TestChangesWake|TestLimitsAreLive",
+		"missing condition", "a limit that was raised lets its lanes go on", "queue TestRaisedQuotaWakesLanes|TestChangesWake|TestTimedLimitsAreLive",
 	},
 	{
 		"queue/internal/store/verbs.lua", `if not may or (task.done and task.state ~= 'archived') then`, `if not may then`,

@@ -5,3 +5,11 @@ import "os"
 
 // On reports whether the long tests run: HEADGATE_TEST_LONG is set.
 func On() bool { return os.Getenv("HEADGATE_TEST_LONG") != "" }
+
+// Of returns how much a test does: full if the long tests run.
+func Of(short, full int) int {
+	if On() {
+		return full
+	}
+	return short
+}
