@@ -268,28 +268,32 @@ func (l *Ledger) askRate(now int64, acc *account, a *Ask) {
 		return
 	}
 	// Its turn has come, so it gets enough for a call, also beyond the horizon.
-	least := min(max(1, a.Least), l.maxCost())
-	n = max(n, least)
-	c.granted(n, now)
-	l.changed(acc)
-	for len(l.s.Free) > 0 && n > 0 {
+	least, got := min(max(1, a.Least), l.maxCost()), int64(0)
+	for len(l.s.Free) > 0 && got < n {
 		s := &l.s.Free[0]
 		have := r.permits(s.From, s.End)
 		if have < least {
 			break // it would be of no use
 		}
-		part := Span{r, s.From, r.after(s.From, min(n, have))}
-		n -= min(n, have)
+		part := Span{r, s.From, r.after(s.From, min(max(n-got, least), have))}
+		got += r.permits(part.From, part.End)
 		acc.Spans = append(acc.Spans, part)
 		s.From = part.End
 		if r.permits(s.From, s.End) == 0 {
 			l.s.Free = l.s.Free[1:]
 		}
 	}
-	if n > 0 {
-		n = max(n, least)
-		l.s.Next = r.after(next, n)
+	// What is free and of no use is not replaced by what lies beyond the horizon: [Ledger.Lost]
+	// could not know of it.
+	if rest := min(n-got, r.until(next, l.horizon(now))); rest > 0 {
+		rest = max(rest, least)
+		l.s.Next = r.after(next, rest)
 		acc.Spans = append(acc.Spans, Span{r, next, l.s.Next})
+		got += rest
+	}
+	if got > 0 {
+		c.granted(got, now)
+		l.changed(acc)
 	}
 }
 

@@ -67,6 +67,26 @@ func TestShares(t *testing.T) {
 	near("one that comes", spent[c], 5_000)
 }
 
+// TestNothingFarBeyondTheHorizon: permits that are free, but too few for a call, are not replaced
+// by others beyond the horizon, of which [Ledger.Lost] would not know.
+func TestNothingFarBeyondTheHorizon(t *testing.T) {
+	const least = 2
+	limit := perSecond(100)
+	limit.Capacity = least
+	l := newLedger(t, limit)
+	a := &Holder{Member: "a", ID: "a"}
+	a.Accept(l.Ask(start, a.Ask(start, Need{Permits: 1000, Weight: 1})))
+	a.Accept(l.Ask(start, a.Ask(start, Need{Permits: a.Held() - 1, Weight: 1}))) // gives one back
+	far := l.s.Next
+	held := a.Held()
+	for range 5 {
+		a.Accept(l.Ask(start, a.Ask(start, Need{Permits: held + least, Least: least, Weight: 1})))
+	}
+	if l.s.Next != far || a.Held() != held {
+		t.Errorf("%d permits are leased until %v; want %d until %v", a.Held(), l.s.Next, held, far)
+	}
+}
+
 // TestGivenBack: what a member gives back is what another gets, and a member that says
 // no more does not hold up the others.
 func TestGivenBack(t *testing.T) {
