@@ -2,6 +2,7 @@ package queue
 
 import (
 	"flag"
+	"strconv"
 	"testing"
 
 	"github.com/headgate/headgate/internal/test/pacer"
@@ -13,10 +14,8 @@ func TestMain(m *testing.M) {
 	pacer.Main()
 	// Parallel tests mostly wait.
 	_ = flag.Set("test.parallel", "8")
-	if !testlong.On() { // fewer random cases, the same ones each time
-		_ = flag.Set("rapid.checks", "25")
-		_ = flag.Set("rapid.seed", "1")
-	}
+	testlong.SameCases()
+	_ = flag.Set("rapid.checks", strconv.Itoa(testlong.Of(25, 100)))
 	redistest.OneServer(
 		"TestObserverIsToldOfRoundTrips", // in a Cluster the time is read from a node, past the observer
 	)

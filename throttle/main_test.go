@@ -17,11 +17,7 @@ import (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if testlong.On() {
-		randomCases = 100
-	} else {
-		_ = flag.Set("rapid.seed", "1") // the same cases each time
-	}
+	testlong.SameCases()
 	checks := randomCases
 	if testing.Short() {
 		checks *= 5 // of which rapid takes a fifth
@@ -31,7 +27,7 @@ func TestMain(m *testing.M) {
 }
 
 // randomCases is how many cases a property is tested with.
-var randomCases = 25
+var randomCases = testlong.Of(25, 100)
 
 // onBoth runs a test on the real Redis and on the embedded one.
 func onBoth(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) {

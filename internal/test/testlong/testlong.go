@@ -1,7 +1,10 @@
 // Package testlong reports whether tests run at full length.
 package testlong
 
-import "os"
+import (
+	"flag"
+	"os"
+)
 
 // On reports whether the long tests run: HEADGATE_TEST_LONG is set.
 func On() bool { return os.Getenv("HEADGATE_TEST_LONG") != "" }
@@ -12,4 +15,15 @@ func Of(short, full int) int {
 		return full
 	}
 	return short
+}
+
+// SameCases makes rapid draw the same cases each time, unless the long tests run. A TestMain
+// calls it.
+func SameCases() {
+	if On() {
+		return
+	}
+	if err := flag.Set("rapid.seed", "1"); err != nil {
+		panic(err)
+	}
 }

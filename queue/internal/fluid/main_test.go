@@ -1,0 +1,12 @@
+package fluid
+
+import (
+	"testing"
+
+	"github.com/headgate/headgate/internal/test/testlong"
+)
+
+func TestMain(m *testing.M) {
+	testlong.SameCases()
+	m.Run()
+}
