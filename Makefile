@@ -3,15 +3,15 @@
 GO ?= go
 # Packages tested in parallel: most of them mostly wait.
 P ?= 2
-# Packages whose tests run fleets. These have real-time priority, and still not beside a browser.
+# Packages whose tests run fleets. Their processes have real-time priority, and starve other tests.
 FLEETS := /internal/test/(e2e|faults)$$
 BROWSER := /internal/test/browsertest$$
-# Packages whose tests the race detector watches, which takes two to three times the processor:
-# those with goroutines of their own. In make test-long these are all except fleets and browser,
-# with which it would watch only the tests.
-RACED ?= /(clients/breaker|clients/internal/transport|dashboard/.*|queue|queue/.*|throttle|throttle/.*)$$
-# Tests that measure time, or what a job costs, and the packages that have such tests. They need
-# the machine for themselves, and run without the race detector, which changes what they measure.
+# Packages that the race detector watches in make test, which takes two to three times the
+# processor: the core, and what shares state between goroutines without a heavy SDK. In make
+# test-long these are all except fleets and browser, whose tests run programs.
+RACED := /(internal/(coalesce|server)|headgate/worker|dashboard/.*|queue|queue/.*|throttle|throttle/.*)$$
+# Tests that measure time, or what a job costs, and the packages that have such tests. In make
+# test they have the machine for themselves, and no race detector, which changes what they measure.
 TIMED := ^TestTimed
 CORE := /(queue|throttle|throttle/httplimit)$$
 # Packages whose tests run programs, a browser or long models, for minutes.
@@ -56,12 +56,14 @@ check: deps lint ## Run lint and the quick tests
 .PHONY: test
 test: deps lint ## Run what CI runs: deps, lint and all tests
 	@$(MAKE) --no-print-directory -j 2 test-packages test-modules
-	@$(MAKE) --no-print-directory -j 2 test-fleets test-core
+	$(GO) list $(PKGS) | grep -E '$(FLEETS)' | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
 	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(PLAIN) -p 1 -run '$(TIMED)' $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(RACE) -p 1 -skip '$(TIMED)' $(TESTFLAGS)
+	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
 
-.PHONY: test-packages test-browser test-modules test-fleets test-core
+.PHONY: test-packages test-browser test-modules
 test-packages:
-	$(GO) list $(PKGS) | grep -vE '$(FLEETS)|$(BROWSER)|$(RACED)' | xargs -r $(PLAIN) -p $(P) $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -vE '$(FLEETS)|$(BROWSER)|$(CORE)|$(RACED)' | xargs -r $(PLAIN) -p $(P) $(TESTFLAGS)
 	$(GO) list $(PKGS) | grep -E '$(RACED)' | grep -vE '$(FLEETS)|$(BROWSER)|$(CORE)' | xargs -r $(RACE) -p $(P) $(TESTFLAGS)
 
 test-browser:
@@ -69,16 +71,10 @@ test-browser:
 
 test-modules: test-browser
 	$(call EACH,$(MODULES))
-
-test-fleets:
-	$(GO) list $(PKGS) | grep -E '$(FLEETS)' | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
-
-test-core:
-	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(RACE) -p $(P) -skip '$(TIMED)' $(TESTFLAGS)
-	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
+	@for module in $(BENCHES); do (set -x; cd $$module; $(GO) vet ./...) || exit 1; done
 
 .PHONY: test-long
-test-long: modern ## Run test with long models, all benchmarks and the race detector everywhere
+test-long: modern ## Run test with long models, all benchmarks and the race detector in more packages
 	HEADGATE_TEST_LONG=1 $(MAKE) test RACED=.
 	$(MAKE) bench
 

@@ -6,7 +6,7 @@ require (
 	code.dny.dev/ssrf v0.3.0
 	github.com/KimMachineGun/automemlimit v1.0.1
 	github.com/alicebob/miniredis/v2 v2.40.0
-	github.com/anthropics/anthropic-sdk-go v1.27.0 // v1.84.0 has ten times the size, of which we use one call, and takes 40 s to compile
+	github.com/anthropics/anthropic-sdk-go v1.27.0 // v1.84.0 is ten times the size and takes 40 s to compile; we use one call of it
 	github.com/aws/aws-sdk-go-v2 v1.47.6
 	github.com/aws/aws-sdk-go-v2/config v1.33.14
 	github.com/aws/aws-sdk-go-v2/credentials v1.20.14

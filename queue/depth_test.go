@@ -1,6 +1,7 @@
 //go:build !race
 
-// The race detector slows the worker down so much that jobs miss their slots, which costs commands.
+// The race detector slows the worker down so much that jobs miss their slots, which costs commands
+// (in make test-cluster).
 
 package queue
 

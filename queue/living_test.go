@@ -214,7 +214,7 @@ func TestStoppedWorkerIsNoCrash(t *testing.T) {
 		for i, length := range []time.Duration{5 * time.Second, 20 * time.Second} {
 			for j, other := range []string{"no other", "a full", "a free"} {
 				if j%2 != i && !testlong.On() {
-					continue
+					continue // half of the cases have each length and each other worker
 				}
 				c := &livingCase{t: t, name: fmt.Sprintf("stopped for %v, calls of %v, %s worker", stopped, length, other), server: redistest.Start(t)}
 				c.server.Client()

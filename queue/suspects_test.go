@@ -189,7 +189,8 @@ func TestSuspectsWait(t *testing.T) {
 	if mark := r.field(t, first, "hg_called"); !suspected[first] || mark != "beside" {
 		t.Fatalf("called %s, which is marked %q", first, mark)
 	}
-	// The others ask for their turn again and again. An hourly limit gives no slot twice.
+	// The others ask for their turn again and again. The limit is hourly, so one that spent a slot
+	// while it waits would leave too few.
 	r.seen.wait(t, string(lifecycle.Parked), 2*suspects)
 	for range 3 {
 		r.add(t, func(job *Job) { job.Queue = other })

@@ -16,8 +16,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
 	testlong.SameCases()
+	flag.Parse()
 	checks := randomCases
 	if testing.Short() {
 		checks *= 5 // of which rapid takes a fifth

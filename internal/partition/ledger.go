@@ -267,24 +267,26 @@ func (l *Ledger) askRate(now int64, acc *account, a *Ask) {
 	if n == 0 {
 		return
 	}
-	// Its turn has come, so it gets enough for a call, also beyond the horizon.
+	// Its turn has come, so a lease is enough for a call, even if its last permits begin beyond the
+	// horizon.
 	least, got := min(max(1, a.Least), l.maxCost()), int64(0)
-	for len(l.s.Free) > 0 && got < n {
-		s := &l.s.Free[0]
+	for i := 0; i < len(l.s.Free) && got < n; {
+		s := &l.s.Free[i]
 		have := r.permits(s.From, s.End)
 		if have < least {
-			break // it would be of no use
+			i++ // it would be of no use
+			continue
 		}
 		part := Span{r, s.From, r.after(s.From, min(max(n-got, least), have))}
 		got += r.permits(part.From, part.End)
 		acc.Spans = append(acc.Spans, part)
 		s.From = part.End
 		if r.permits(s.From, s.End) == 0 {
-			l.s.Free = l.s.Free[1:]
+			l.s.Free = slices.Delete(l.s.Free, i, i+1)
 		}
 	}
-	// What is free and of no use is not replaced by what lies beyond the horizon: [Ledger.Lost]
-	// could not know of it.
+	// Free spans that are too short are not replaced with permits beyond the horizon, because
+	// [Ledger.Lost] would not know of those.
 	if rest := min(n-got, r.until(next, l.horizon(now))); rest > 0 {
 		rest = max(rest, least)
 		l.s.Next = r.after(next, rest)

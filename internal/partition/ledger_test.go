@@ -87,6 +87,27 @@ func TestNothingFarBeyondTheHorizon(t *testing.T) {
 	}
 }
 
+// TestTooShortIsPassedOver: what is free and too short for a call does not hide what is long enough.
+func TestTooShortIsPassedOver(t *testing.T) {
+	const least = 2
+	limit := perSecond(100)
+	limit.Capacity = least
+	l := newLedger(t, limit)
+	a, b, c := &Holder{Member: "a", ID: "a"}, &Holder{Member: "b", ID: "b"}, &Holder{Member: "c", ID: "c"}
+	ask := func(h *Holder, permits, least int64) {
+		h.Accept(l.Ask(start, h.Ask(start, Need{Permits: permits, Least: least, Weight: 1})))
+	}
+	ask(a, 3, 1)
+	ask(b, 5, 1)
+	ask(c, 1000, 1)
+	ask(a, 2, 1) // each gives back its last ones
+	ask(b, 1, 1)
+	ask(c, c.Held()+4, least)
+	if len(l.s.Free) != 1 || l.s.Rate.permits(l.s.Free[0].From, l.s.Free[0].End) != 1 {
+		t.Errorf("free: %+v; want one permit, because all others are long enough", l.s.Free)
+	}
+}
+
 // TestGivenBack: what a member gives back is what another gets, and a member that says
 // no more does not hold up the others.
 func TestGivenBack(t *testing.T) {

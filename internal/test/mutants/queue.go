@@ -428,7 +428,7 @@ var queueMutants = []mutant{
 	},
 	{
 		"queue/internal/store/settle.lua", `try('LREM', asynq .. 'active', -1, id)`, `read('LPOS', asynq .. 'active', id)`,
-		"missing write", "a job that has ended is not active", "queue TestTimedAsynqContract|TestLostSettlement|TestRecovery",
+		"missing write", "a job that has ended is not active", "queue TestAsynqContract|TestLostSettlement|TestRecovery",
 	},
 	{
 		"queue/internal/store/settle.lua", `if what == 'lane' or (what == 'retry' and failed == '0') then return end`, `if what == 'lane' then return end`,

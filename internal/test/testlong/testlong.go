@@ -1,4 +1,4 @@
-// Package testlong reports whether tests run at full length.
+// Package testlong says how much tests do: make test-long runs them at full length.
 package testlong
 
 import (

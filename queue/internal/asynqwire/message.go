@@ -1,5 +1,5 @@
 // Package asynqwire defines asynq's keys, messages and heartbeats for the other packages.
-// A new version of asynq has to pass TestTimedAsynqContract.
+// A new version of asynq has to pass TestAsynqContract.
 package asynqwire
 
 import (
