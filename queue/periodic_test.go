@@ -135,8 +135,13 @@ func TestPeriodicAfterNobodyRan(t *testing.T) {
 	tm.aged("each-minute", 10*time.Minute)
 	tm.set(Periodic{ID: "yearly", Spec: "@yearly", Zone: "UTC"})
 	tm.aged("yearly", 800*24*time.Hour)
+	minute := tm.now() / 60 * 60
 	tm.mustRound(tm.ticks)
-	wantFired(t, tm.fired("call"), "each-minute", tm.now()/60*60)
+	fired := tm.fired("call")
+	if later := tm.now() / 60 * 60; fired[fmt.Sprint("each-minute ", later)] > 0 {
+		minute = later // it passed before the round
+	}
+	wantFired(t, fired, "each-minute", minute)
 	tm.mustRound(newTicks(t, tm.client))
 	if n := len(tm.fired("call")); n > 2 { // a minute may have passed
 		t.Errorf("%d jobs after another look", n)
