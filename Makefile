@@ -1,19 +1,17 @@
 # `make help` lists the targets.
 
 GO ?= go
-# Packages tested in parallel: most of them mostly wait.
+# Packages tested in parallel, beside the browser and the modules: most of them mostly wait.
 P ?= 2
 # Packages whose tests run fleets. Their processes have real-time priority, and starve other tests.
 FLEETS := /internal/test/(e2e|faults)$$
-BROWSER := /internal/test/browsertest$$
-# Packages that the race detector watches in make test, which takes two to three times the
-# processor: the core, and what shares state between goroutines without a heavy SDK. In make
-# test-long these are all except fleets and browser, whose tests run programs.
-RACED := /(internal/(coalesce|server)|headgate/worker|dashboard/.*|queue|queue/.*|throttle|throttle/.*)$$
-# Tests that measure time, or what a job costs, and the packages that have such tests. In make
-# test they have the machine for themselves, and no race detector, which changes what they measure.
-TIMED := ^TestTimed
+# Packages with tests that measure time, or what a job costs, and the names of these tests. They
+# have the machine for themselves, and no race detector, which changes what they measure.
 CORE := /(queue|throttle|throttle/httplimit)$$
+TIMED := ^TestTimed
+# Packages tested without the race detector, which takes several times the processor: those whose
+# tests judge programs, in which it would watch only the tests, and those that start no goroutines.
+RACELESS := /(internal/redact|internal/test/(acltest|browsertest|docs|e2e|faults|mutants))$$
 # Packages whose tests run programs, a browser or long models, for minutes.
 SLOW := /(cmd/.*|internal/test/(browsertest|e2e|limitplots))$$
 # More flags for `go test`, as in: make test TESTFLAGS='-run Gate -v'
@@ -24,11 +22,7 @@ PKGS ?= ./...
 # Modules besides the main one, so that their dependencies stay out of its go.sum. They run
 # with -count 1, because they read files that Go's test cache does not track, and without the
 # race detector, with which their dependencies would be compiled a second time.
-MODULES := internal/test/audit internal/test/composetest internal/test/openapitest internal/test/stripetest
-# Modules of benchmarks, which make bench runs.
-BENCHES := bench/limiters bench/queue
-# Runs the tests of modules.
-EACH = @for module in $(1); do (set -x; cd $$module; $(GO) vet ./... && $(PLAIN) -count 1 ./...) || exit 1; done
+MODULES := internal/test/audit internal/test/composetest internal/test/openapitest internal/test/stripetest bench/limiters bench/queue
 # A program under the race detector waits a second at exit for late reports. That adds up
 # over all packages.
 export GORACE ?= atexit_sleep_ms=50
@@ -37,7 +31,7 @@ export PATH := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headgate-test/bin:$(PATH)
 TOOL := $(GO) tool -modfile=lint/go.mod
 # Without vet, because lint runs it.
 PLAIN := $(GO) test -vet=off -timeout 30m
-RACE := $(PLAIN) -race
+TEST := $(PLAIN) -race
 
 .DEFAULT_GOAL := build
 
@@ -58,25 +52,27 @@ test: deps lint ## Run what CI runs: deps, lint and all tests
 	@$(MAKE) --no-print-directory -j 2 test-packages test-modules
 	$(GO) list $(PKGS) | grep -E '$(FLEETS)' | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
 	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(PLAIN) -p 1 -run '$(TIMED)' $(TESTFLAGS)
-	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(RACE) -p 1 -skip '$(TIMED)' $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(TEST) -p 1 -skip '$(TIMED)' $(TESTFLAGS)
 	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
+	@$(MAKE) --no-print-directory bench
 
+# The modules come after the browser, beside which a benchmark would keep two cores busy.
 .PHONY: test-packages test-browser test-modules
 test-packages:
-	$(GO) list $(PKGS) | grep -vE '$(FLEETS)|$(BROWSER)|$(CORE)|$(RACED)' | xargs -r $(PLAIN) -p $(P) $(TESTFLAGS)
-	$(GO) list $(PKGS) | grep -E '$(RACED)' | grep -vE '$(FLEETS)|$(BROWSER)|$(CORE)' | xargs -r $(RACE) -p $(P) $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -vE '$(FLEETS)|$(CORE)|$(RACELESS)' | xargs -r $(TEST) -p $(P) $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -E '$(RACELESS)' | grep -vE '$(FLEETS)|browsertest' | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
 
 test-browser:
-	$(GO) list $(PKGS) | grep -E '$(BROWSER)' | xargs -r $(PLAIN) $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep browsertest | xargs -r $(PLAIN) $(TESTFLAGS)
 
 test-modules: test-browser
-	$(call EACH,$(MODULES))
-	@for module in $(BENCHES); do (set -x; cd $$module; $(GO) vet ./...) || exit 1; done
+	@for module in $(MODULES); do \
+		(set -x; cd $$module; $(GO) vet ./... && $(PLAIN) -count 1 ./...) || exit 1; \
+	done
 
 .PHONY: test-long
-test-long: modern ## Run test with long models, all benchmarks and the race detector in more packages
-	HEADGATE_TEST_LONG=1 $(MAKE) test RACED=.
-	$(MAKE) bench
+test-long: modern ## Run test with the long models at full length, after a change of the core
+	HEADGATE_TEST_LONG=1 $(MAKE) test
 
 .PHONY: faults
 faults: deps ## Break Redis, workers and receivers; write docs/reliability.md
@@ -89,15 +85,14 @@ CLUSTER ?= .
 
 .PHONY: test-cluster
 test-cluster: ## Run the tests of queues on a Redis Cluster, and those of its failovers
-	cd queue && HEADGATE_TEST_CLUSTER=1 $(RACE) -timeout 30m -run '$(CLUSTER)' $(TESTFLAGS)
-	cd queue/inspect && HEADGATE_TEST_CLUSTER=1 $(RACE) -run '$(CLUSTER)' $(TESTFLAGS)
+	cd queue && HEADGATE_TEST_CLUSTER=1 $(TEST) -timeout 30m -run '$(CLUSTER)' $(TESTFLAGS)
+	cd queue/inspect && HEADGATE_TEST_CLUSTER=1 $(TEST) -run '$(CLUSTER)' $(TESTFLAGS)
 
 .PHONY: bench
 bench: ## Run each benchmark once, to check that it works
 	$(GO) list -f '{{range .TestGoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}} {{end}}' $(PKGS) | \
 		xargs grep -l '^func Benchmark' | xargs -n 1 dirname | sort -u | \
-		xargs -r $(RACE) -p 1 -short -run '^$$' -bench . -benchtime 1x
-	$(call EACH,$(BENCHES))
+		xargs -r $(TEST) -p 1 -short -run '^$$' -bench . -benchtime 1x
 
 .PHONY: lint
 lint: ## Run gofmt, go vet, staticcheck and the import rules
@@ -111,7 +106,7 @@ lint: ## Run gofmt, go vet, staticcheck and the import rules
 
 .PHONY: modern
 modern: ## Check that go fix finds nothing to write in a newer way
-	@for module in . $(MODULES) $(BENCHES); do (set -x; cd $$module; $(GO) fix -diff ./...) || exit 1; done
+	@for module in . $(MODULES); do (set -x; cd $$module; $(GO) fix -diff ./...) || exit 1; done
 
 .PHONY: deps
 deps: ## Install missing programs that the tests need

@@ -68,7 +68,7 @@ func (p *strict) answer(_ context.Context, job Running) error {
 // for a pause of 3 s. Except for the calls in flight, no call is made until the pause is
 // over. Then the rate starts with one call and not with a burst. No attempt is spent.
 func TestTimedThrottledIsOnePauseForAllWorkers(t *testing.T) {
-	const jobs, rate, burst, pause = 60, 20, 20, 3 * time.Second
+	const jobs, rate, burst, pause = 100, 50, 20, 3 * time.Second
 	limit := perTenant(rate)
 	limit.Burst = burst
 	for name, account := range map[string]bool{"tenant": false, "account": true} {
@@ -79,7 +79,7 @@ func TestTimedThrottledIsOnePauseForAllWorkers(t *testing.T) {
 			}
 			measured(t, func(t *testing.T, run *pacer.Run) {
 				// The first rejection comes halfway between two slots.
-				provider := &strict{refuses: pause, took: 275 * time.Millisecond, after: burst + 5, account: account}
+				provider := &strict{refuses: pause, took: 250 * time.Millisecond, after: burst + 5, account: account}
 				r := startRig(t, 1, limitsOf(limit), nil)
 				r.answer = provider.answer
 				for _, more := range []int{1, 2} {

@@ -16,7 +16,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/test/redistest"
-	"github.com/headgate/headgate/internal/test/testlong"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
@@ -211,11 +210,8 @@ func TestStoppedWorkerIsNoCrash(t *testing.T) {
 	t.Parallel()
 	var cases sync.WaitGroup
 	for _, stopped := range silences {
-		for i, length := range []time.Duration{5 * time.Second, 20 * time.Second} {
-			for j, other := range []string{"no other", "a full", "a free"} {
-				if j%2 != i && !testlong.On() {
-					continue // half of the cases have each length and each other worker
-				}
+		for _, length := range []time.Duration{5 * time.Second, 20 * time.Second} {
+			for _, other := range []string{"no other", "a full", "a free"} {
 				c := &livingCase{t: t, name: fmt.Sprintf("stopped for %v, calls of %v, %s worker", stopped, length, other), server: redistest.Start(t)}
 				c.server.Client()
 				cases.Go(func() { c.stoppedWorker(stopped, length, other) })

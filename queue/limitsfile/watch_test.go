@@ -15,17 +15,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/headgate/headgate/internal/test/redistest"
-	"github.com/headgate/headgate/internal/test/testlong"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
-func TestMain(m *testing.M) {
-	testlong.SameCases()
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 20 * time.Second
 

@@ -1,4 +1,4 @@
-// Very many tenants on one page.
+// 100,000 tenants on one page.
 import assert from 'node:assert/strict';
 import { given, scenario } from '../lib/scenario.mjs';
 import { accessible, fits } from '../lib/rules.mjs';
@@ -7,7 +7,6 @@ import * as at from '../lib/page.mjs';
 const { queue, tenants } = given;
 const nodes = (page) => page.evaluate(() => document.querySelectorAll('*').length);
 const count = new Intl.NumberFormat('en').format(tenants);
-const one = `tenant-${String(tenants / 2 + 321).padStart(6, '0')}`;
 
 scenario('one page of tenants at a time', async (page, tab) => {
   let bytes = 0;
@@ -37,20 +36,20 @@ scenario('one page of tenants at a time', async (page, tab) => {
   await page.getByText(new RegExp(`–${count} of ${count}`)).waitFor();
   await page.getByRole('button', { name: 'Tenant', exact: false }).first().click();
   await page.locator('.data tbody tr').first().getByText('tenant-000000').waitFor();
-  await page.getByPlaceholder('Search tenants').fill(one.toUpperCase());
+  await page.getByPlaceholder('Search tenants').fill('TENANT-054321');
   await page.getByText('1 tenant', { exact: true }).waitFor();
-  await page.getByRole('link', { name: one }).click();
-  await page.getByRole('heading', { level: 1, name: one }).waitFor();
+  await page.getByRole('link', { name: 'tenant-054321' }).click();
+  await page.getByRole('heading', { level: 1, name: 'tenant-054321' }).waitFor();
   await at.settled(page);
 
   // Going back restores the search, which is in the address.
   await page.goBack();
-  await page.getByRole('link', { name: one }).waitFor();
-  assert.equal(await page.getByPlaceholder('Search tenants').inputValue(), one.toUpperCase());
+  await page.getByRole('link', { name: 'tenant-054321' }).waitFor();
+  assert.equal(await page.getByPlaceholder('Search tenants').inputValue(), 'TENANT-054321');
 });
 
 scenario('the requests of an open page', async (page, tab) => {
-  for (const path of [at.now(), at.tenants(queue), at.tenant(queue, one)]) {
+  for (const path of [at.now(), at.tenants(queue), at.tenant(queue, 'tenant-054321')]) {
     await at.visit(page, path);
     const begin = performance.now(), before = tab.requests.length;
     for (let i = 0; i < 3; i++) {
