@@ -28,6 +28,7 @@ const hash = (png) => createHash('sha256').update(png).digest('hex');
 // picture writes a screenshot to path.png, and its hash and the page's skeleton to path.txt, if
 // update is true. Otherwise it asserts that the existing picture shows this page.
 export async function picture(page, path, update) {
+  await page.mouse.move(0, 0); // what it points at looks different, and what was clicked may have moved
   const png = await page.screenshot({ caret: 'initial' });
   assert.ok(png.length <= 150_000, `${path}.png has ${png.length} bytes`);
   if (update) {
