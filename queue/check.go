@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -20,15 +21,15 @@ import (
 // checked is a valid job with its encoded fields.
 type checked struct {
 	Job
-	queue      string
-	due        int64 // Unix seconds; 0: now
+	home       string // the partition of its tenant
+	due        int64  // Unix seconds; 0: now
 	costs      string
 	attributes string
 	payload    []byte
 }
 
 // check validates and encodes the fields of a job. The error has every invalid field.
-func (job Job) check(queue string, now time.Time) (checked, error) {
+func (job Job) check(home string, now time.Time) (checked, error) {
 	var errs []error
 	wrong := func(field, format string, args ...any) {
 		errs = append(errs, validation.Field(field, fmt.Sprintf(format, args...)))
@@ -36,8 +37,8 @@ func (job Job) check(queue string, now time.Time) (checked, error) {
 	if !check.KindPattern.MatchString(job.Kind) {
 		wrong("kind", "%s is not 1 to 64 letters, digits, '.', '_', '-' or ':'", check.Quote(job.Kind))
 	}
-	if !check.QueuePattern.MatchString(queue) {
-		wrong("queue", "%s is not 1 to 64 letters, digits, '.', '_' or '-'", check.Quote(queue))
+	if _, _, ok := partition.Split(home); !ok {
+		wrong("queue", "%s is not 1 to 64 letters, digits, '.', '_' or '-'", check.Quote(home))
 	}
 	if reason := check.Text(job.Tenant, check.MaxTenant); reason != "" {
 		wrong("tenant", "%s", reason)
@@ -119,7 +120,7 @@ func (job Job) check(queue string, now time.Time) (checked, error) {
 	if len(errs) > 0 {
 		return checked{}, errors.Join(errs...)
 	}
-	return checked{job, queue, due, costs, store.WithDerived(attributes, derived), payload}, nil
+	return checked{job, home, due, costs, store.WithDerived(attributes, derived), payload}, nil
 }
 
 // dueSecond returns the job's time in Unix seconds, rounded up so that the job never goes

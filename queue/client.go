@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/coalesce"
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
@@ -51,6 +52,9 @@ var (
 	ErrRedisFull = errors.New("redis is full")
 )
 
+// errNoPartition reports that a queue has other partitions than when the client last looked.
+var errNoPartition = errors.New("certainly not enqueued: the queue has other partitions than a moment ago")
+
 // defaultFullAt leaves a quarter of maxmemory to the jobs that were accepted before: to their
 // limits, results, logs and follow-ups.
 const defaultFullAt = 0.75
@@ -58,12 +62,12 @@ const defaultFullAt = 0.75
 // Client enqueues jobs. It is safe for concurrent use. It does not close the Redis client.
 type Client struct {
 	redis  redis.UniversalClient
-	routes routes
+	routes *routes
 	change []func(context.Context, *Job) error
 
 	mu         sync.Mutex
-	registered map[string]bool                       // queues
-	shared     map[string]*coalesce.Group[*gathered] // by queue
+	registered map[string]bool                       // partitions
+	shared     map[string]*coalesce.Group[*gathered] // by partition
 	lines      []*line                               // not in use by a request
 
 	fit      fitness
@@ -78,7 +82,7 @@ type Client struct {
 // NewClient returns a client that enqueues jobs in the given Redis.
 func NewClient(client redis.UniversalClient) *Client {
 	return &Client{
-		redis: client, routes: routes{redis: client, queues: map[string]listing{}}, registered: map[string]bool{},
+		redis: client, routes: newRoutes(client), registered: map[string]bool{},
 		shared: map[string]*coalesce.Group[*gathered]{}, fit: fitness{fullAt: defaultFullAt}, replicas: newReplicas(client),
 	}
 }
@@ -136,22 +140,27 @@ type Result struct {
 // Concurrent calls share round trips. A single call is sent at once.
 func (c *Client) Enqueue(ctx context.Context, job Job) (Receipt, error) {
 	again := &retry{}
-	a, err := c.prepare(ctx, job, time.Now(), again)
-	if err != nil {
-		return Receipt{}, err
+	for try := 1; ; try++ {
+		a, err := c.prepare(ctx, job, time.Now(), again)
+		if err != nil {
+			return Receipt{}, err
+		}
+		answer, err := c.deliverOne(ctx, a, again)
+		if err != nil {
+			return Receipt{}, err
+		}
+		result := Result{Receipt: Receipt{ID: a.id, Queue: a.queue()}}
+		if result.read(answer, a); try > 1 || !errors.Is(result.Err, errNoPartition) {
+			return result.Receipt, result.Err
+		}
+		c.routes.forget(a.home)
 	}
-	answer, err := c.deliverOne(ctx, a, again)
-	if err != nil {
-		return Receipt{}, err
-	}
-	result := Result{Receipt: Receipt{ID: a.id, Queue: a.queue}}
-	result.read(answer, a)
-	return result.Receipt, result.Err
 }
 
 const (
 	maxBatch      = 100
 	maxBatchBytes = 1 << 20
+	maxPrepared   = 64 * maxBatch // jobs that are encoded before they are sent
 )
 
 // EnqueueMany enqueues jobs in few round trips. Each job is accepted or rejected on its
@@ -159,41 +168,62 @@ const (
 // do the jobs of a lane.
 func (c *Client) EnqueueMany(ctx context.Context, jobs []Job) []Result {
 	results := make([]Result, len(jobs))
-	now := time.Now()
-	again := &retry{}
-	batches := map[string]*batchOf{} // by queue: one round trip is for one queue
-	var queues []string
+	for from := 0; from < len(jobs); from += maxPrepared {
+		to := min(from+maxPrepared, len(jobs))
+		c.enqueueSome(ctx, jobs[from:to], results[from:to])
+	}
+	for i, result := range results {
+		if errors.Is(result.Err, errNoPartition) {
+			results[i].Receipt, results[i].Err = c.Enqueue(ctx, jobs[i])
+		}
+	}
+	return results
+}
+
+// enqueueSome sends the jobs of each partition in their order, and the partitions side by side: one
+// whose node does not answer keeps no other waiting.
+func (c *Client) enqueueSome(ctx context.Context, jobs []Job, results []Result) {
+	now, again := time.Now(), &retry{}
+	batches := map[string][]*batchOf{} // by partition: one round trip is for one
 	for i, job := range jobs {
 		a, err := c.prepare(ctx, job, now, again)
 		if err != nil {
 			results[i].Err = err
 			continue
 		}
-		results[i].Receipt = Receipt{ID: a.id, Queue: a.queue}
-		batch := batches[a.queue]
-		if batch == nil {
-			batch = &batchOf{}
-			batches[a.queue], queues = batch, append(queues, a.queue)
+		results[i].Receipt = Receipt{ID: a.id, Queue: a.queue()}
+		all := batches[a.home]
+		if len(all) == 0 || !all[len(all)-1].fits(a) {
+			all = append(all, &batchOf{})
+			batches[a.home] = all
 		}
-		if len(batch.jobs) == maxBatch || len(batch.jobs) > 0 && batch.bytes+a.size() > maxBatchBytes {
-			c.send(ctx, *batch, results, again)
-			*batch = batchOf{}
-		}
-		batch.jobs = append(batch.jobs, a)
-		batch.at = append(batch.at, i)
-		batch.bytes += a.size()
+		all[len(all)-1].add(a, i)
 	}
-	for _, queue := range queues {
-		c.send(ctx, *batches[queue], results, again)
+	var sending sync.WaitGroup
+	for _, all := range batches {
+		sending.Go(func() {
+			again := &retry{}
+			for _, batch := range all {
+				c.send(ctx, batch, results, again)
+			}
+		})
 	}
-	return results
+	sending.Wait()
 }
 
-// batchOf collects jobs for one queue.
+// batchOf collects jobs for one partition.
 type batchOf struct {
 	jobs  []accepted
 	at    []int // their indexes in the caller's list
 	bytes int
+}
+
+func (b *batchOf) fits(a accepted) bool {
+	return len(b.jobs) < maxBatch && (len(b.jobs) == 0 || b.bytes+a.size() <= maxBatchBytes)
+}
+
+func (b *batchOf) add(a accepted, at int) {
+	b.jobs, b.at, b.bytes = append(b.jobs, a), append(b.at, at), b.bytes+a.size()
 }
 
 // prepare applies the functions of [Client.Use], finds the queue of a job, checks the job
@@ -204,11 +234,11 @@ func (c *Client) prepare(ctx context.Context, job Job, now time.Time, again *ret
 		return accepted{}, err
 	}
 	for {
-		queue, err := c.routes.queueOf(ctx, job)
+		home, err := c.routes.homeOf(ctx, job)
 		var a accepted
 		if err == nil {
-			if a, err = c.accept(ctx, job, queue, now); err == nil {
-				a.durability, err = c.routes.durability(ctx, job.Kind, queue)
+			if a, err = c.accept(ctx, job, home, now); err == nil {
+				a.durability, err = c.routes.durability(ctx, job.Kind, home)
 			}
 		} else if _, ok := errors.AsType[*validation.Error](err); ok {
 			_, others := job.accept(cmp.Or(job.Queue, "none"), now) // all mistakes are told at once
@@ -231,10 +261,11 @@ func (c *Client) QueueOf(ctx context.Context, job Job) (string, error) {
 	if !check.KindPattern.MatchString(job.Kind) {
 		return "", nil
 	}
-	return c.routes.queueOf(ctx, job)
+	home, err := c.routes.homeOf(ctx, job)
+	return partition.QueueOf(home), err
 }
 
-func (c *Client) send(ctx context.Context, batch batchOf, results []Result, again *retry) {
+func (c *Client) send(ctx context.Context, batch *batchOf, results []Result, again *retry) {
 	answers, err := c.deliver(ctx, c.newRequest(batch.jobs), again)
 	for n, i := range batch.at {
 		if err != nil && !isRefusal(answers, n) {
@@ -258,9 +289,9 @@ func (r *Result) read(answer any, a accepted) {
 	case 0:
 		r.Existing, r.State, r.ID = true, lifecycle.StateOf(read.Text()), read.Text()
 	case -1:
-		err = fmt.Errorf("%w: job %s in queue %q, with another kind or payload", ErrConflict, check.Quote(a.id), a.queue)
+		err = fmt.Errorf("%w: job %s in queue %q, with another kind or payload", ErrConflict, check.Quote(a.id), a.queue())
 	case -2, -4:
-		err = backlogFull(code == -2, a.queue, read.Int(), read.Int(), read.Int(), read.Int())
+		err = backlogFull(code == -2, a.queue(), read.Int(), read.Int(), read.Int(), read.Int())
 	case -3:
 		limit, most, wanted, field := read.Text(), read.Text(), read.Text(), "cost"
 		if unit := read.Text(); unit != "" {
@@ -269,7 +300,9 @@ func (r *Result) read(answer any, a accepted) {
 		err = validation.Field(field, fmt.Sprintf("%s is more than limit %s ever admits at once (%s)", wanted, check.Quote(limit), most))
 	case -5:
 		err = fmt.Errorf("enqueue in %q: certainly not enqueued: the data of job %s or of its queue in Redis is damaged: %s",
-			a.queue, check.Quote(a.id), read.Text())
+			a.queue(), check.Quote(a.id), read.Text())
+	case -6:
+		err = fmt.Errorf("enqueue in %q: %w", a.queue(), errNoPartition)
 	default:
 		err = fmt.Errorf("enqueue: unexpected answer %d", code)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/chores"
 	"github.com/headgate/headgate/queue/internal/effective"
@@ -59,14 +60,15 @@ func (c *capacity) free(n int64) {
 	}
 }
 
-// dispatcher releases jobs of one queue and hands them to this worker's gate, as many as
+// dispatcher releases jobs of one partition of a queue and hands them to this worker's gate, as many as
 // the worker can hold.
 type dispatcher struct {
-	queue     string
-	worker    string         // id of this process, in owner marks
-	runs      *atomic.Int64  // latest run number of this process, for all queues
-	hand      func([]handed) // takes the jobs that are handed over
-	kinds     string         // kinds with a handler, in the form of dispatch.lua
+	queue     string           // the partition
+	of        partition.Layout // its queue
+	worker    string           // id of this process, in owner marks
+	runs      *atomic.Int64    // latest run number of this process, for all queues
+	hand      func([]handed)   // takes the jobs that are handed over
+	kinds     string           // kinds with a handler, in the form of dispatch.lua
 	redis     redis.UniversalClient
 	capacity  *capacity
 	observer  Observer
@@ -261,7 +263,7 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 	released, now := len(a.jobs), boottime.Now()
 	starved := d.starving.note(now, d.lastRound, a.full && a.again == 0)
 	d.lastRound = now
-	d.observer.Dispatched(d.queue, Round{
+	d.observer.Dispatched(d.of.Queue, Round{
 		Took: time.Since(began), Released: released, Waiting: a.waiting, Enqueued: a.enqueued,
 		Held: d.capacity.held.Load(), Sending: d.sending.Load(), Concurrency: d.capacity.all, Starved: starved,
 	})

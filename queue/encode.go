@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
@@ -19,8 +20,8 @@ import (
 
 // accepted is a valid job, encoded for enqueue.lua.
 type accepted struct {
-	id, queue, tenant, attributes, kind, digest string
-	fresh                                       bool // the id was just made, so no other job has it
+	id, home, tenant, attributes, kind, digest string
+	fresh                                      bool // the id was just made, so no other job has it
 
 	cost          int64
 	costs         string // "unit=n;…"
@@ -33,6 +34,9 @@ type accepted struct {
 
 	durability limits.Durability // of its queue
 }
+
+// queue returns the queue that the job is in.
+func (a accepted) queue() string { return partition.QueueOf(a.home) }
 
 const acceptedWords = 6
 
@@ -57,8 +61,8 @@ func (a accepted) more() string {
 func (a accepted) size() int { return len(a.message) + len(a.next) }
 
 // accept checks and encodes a job without its follow-ups.
-func (job Job) accept(queue string, now time.Time) (accepted, error) {
-	c, err := job.check(queue, now)
+func (job Job) accept(home string, now time.Time) (accepted, error) {
+	c, err := job.check(home, now)
 	if err != nil {
 		return accepted{}, err
 	}
@@ -68,7 +72,7 @@ func (job Job) accept(queue string, now time.Time) (accepted, error) {
 // encode makes the asynq message of a job and its arguments of enqueue.lua.
 func (job checked) encode() (accepted, error) {
 	a := accepted{
-		queue: job.queue, tenant: rediskey.Escape(job.Tenant), attributes: job.attributes, kind: rediskey.Escape(job.Kind),
+		home: job.home, tenant: rediskey.Escape(job.Tenant), attributes: job.attributes, kind: rediskey.Escape(job.Kind),
 		cost: max(job.Cost, 1), costs: job.costs, band: job.Priority.band(), due: job.due,
 	}
 	retention := job.Retention
@@ -99,7 +103,7 @@ func (job checked) encode() (accepted, error) {
 
 	headers := map[string]string{asynqwire.HeaderTenant: job.Tenant}
 	maps.Copy(headers, job.Headers)
-	job.parent.write(headers, job.keys, encryption.PlaceOf(job.queue, a.id, encryption.ParentResult))
+	job.parent.write(headers, job.keys, encryption.PlaceOf(job.home, a.id, encryption.ParentResult))
 	if job.Priority != "" && job.Priority != Normal {
 		headers[asynqwire.HeaderPriority] = string(job.Priority)
 	}
@@ -125,8 +129,8 @@ func (job checked) encode() (accepted, error) {
 	if retention > 0 {
 		headers[asynqwire.HeaderKept] = "1"
 	}
-	payload := job.keys.Encrypt(job.payload, encryption.PlaceOf(job.queue, a.id, encryption.Payload))
-	a.message = asynqwire.Encode(job.queue, a.id, job.Kind, payload, headers, retention)
+	payload := job.keys.Encrypt(job.payload, encryption.PlaceOf(job.home, a.id, encryption.Payload))
+	a.message = asynqwire.Encode(job.home, a.id, job.Kind, payload, headers, retention)
 	return a, nil
 }
 

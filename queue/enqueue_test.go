@@ -16,6 +16,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -520,7 +521,11 @@ func TestEnqueueOnARedisThatFailsOver(t *testing.T) {
 			}
 			return send()
 		})
-		client.registered["q"], client.routes.queues["q"] = true, listing{read: time.Now()}
+		client.registered["q"] = true
+		client.routes.layouts["q"] = partition.Layout{Queue: "q", N: 1}
+		client.routes.in("q").Read = func(context.Context) (listing, error) {
+			return listing{layout: partition.Layout{Queue: "q", N: 1}}, nil
+		}
 		if _, err := client.Enqueue(within(t), job); err != nil || h.n < 4 {
 			t.Errorf("after %d tries: %v", h.n, err)
 		}

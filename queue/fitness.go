@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/logkey"
@@ -201,36 +202,63 @@ func (w *Worker) check(ctx context.Context, first bool) error {
 		if err != nil {
 			return fmt.Errorf("queue: %w", err)
 		}
-		w.serve(queues)
+		layouts := make([]partition.Layout, len(queues))
+		for i, name := range queues {
+			if layouts[i], err = store.ReadLayout(ctx, w.redis, name); err != nil {
+				return fmt.Errorf("queue: %w", err)
+			}
+		}
+		w.serve(layouts)
+	} else if err := w.sameLayouts(ctx); err != nil {
+		return err
 	}
 	w.seekReplicas(ctx)
 	return w.checkQueues(ctx)
 }
 
-// seekReplicas warns once of each queue whose jobs need a replica while its primary has none. What
-// it cannot read now, it reads with the next check.
-func (w *Worker) seekReplicas(ctx context.Context) {
-	for _, queue := range w.queues {
-		published, err := effective.ReadQueue(ctx, w.redis, queue)
+// sameLayouts returns an error if a queue has other partitions than when the worker started. It was taken
+// out of Redis meanwhile.
+func (w *Worker) sameLayouts(ctx context.Context) error {
+	for _, was := range w.queues {
+		fields, err := w.redis.HMGet(ctx, store.Key(was.Queue, "limits"), "*", store.PinsField).Result()
 		if err != nil {
 			continue
 		}
-		alone := false
-		if published.Durability == limits.Replicated {
-			primary, err := primaryOf(ctx, w.redis, store.Key(queue, "limits"))
-			if err != nil {
-				continue
-			}
-			info, err := primary.Info(ctx, "replication").Result()
-			if err != nil {
-				continue
-			}
-			alone = parseInfo(info)["connected_slaves"] == "0"
+		text := store.Texts(fields)
+		now, err := store.LayoutOf(was.Queue, text[0], text[1])
+		if text[0] != "" && err == nil && !now.Equal(was) {
+			return fmt.Errorf("queue: queue %q has %d partitions, and other tenants in them, than when this worker started: restart it", was.Queue, now.N)
 		}
-		if alone && !w.alone[queue] {
-			w.logger.Warn("this redis has no replica, so no job of the queue is accepted: connect one, or take durability: replicated out of the queue's limits", logkey.Queue, queue)
+	}
+	return nil
+}
+
+// seekReplicas warns once of each partition whose jobs need a replica while its primary has none. What
+// it cannot read now, it reads with the next check.
+func (w *Worker) seekReplicas(ctx context.Context) {
+	for _, queue := range w.queues {
+		published, err := effective.ReadQueue(ctx, w.redis, queue.Queue)
+		if err != nil {
+			continue
 		}
-		w.alone[queue] = alone
+		for _, home := range queue.Names() {
+			alone := false
+			if published.Durability == limits.Replicated {
+				primary, err := primaryOf(ctx, w.redis, store.Key(home, "limits"))
+				if err != nil {
+					continue
+				}
+				info, err := primary.Info(ctx, "replication").Result()
+				if err != nil {
+					continue
+				}
+				alone = parseInfo(info)["connected_slaves"] == "0"
+			}
+			if alone && !w.alone[home] {
+				w.logger.Warn("this redis has no replica, so no job of the queue is accepted: connect one, or take durability: replicated out of the queue's limits", logkey.Queue, home)
+			}
+			w.alone[home] = alone
+		}
 	}
 }
 
@@ -296,20 +324,21 @@ func (w *Worker) served(ctx context.Context) ([]string, error) {
 // checkQueues adds the queues to asynq's list of queues. It returns an error if an asynq
 // server aggregates the groups of a queue, because it would consume the lanes.
 func (w *Worker) checkQueues(ctx context.Context) error {
-	if err := asynqwire.RegisterQueues(ctx, w.redis, w.queues...); err != nil {
+	homes := w.homes()
+	if err := asynqwire.RegisterQueues(ctx, w.redis, homes...); err != nil {
 		return err
 	}
 	pipe := w.redis.Pipeline()
-	besides := make([]*redis.IntCmd, len(w.queues))
-	for i, queue := range w.queues {
-		besides[i] = asynqwire.AggregatorBeside(ctx, pipe, queue)
+	besides := make([]*redis.IntCmd, len(homes))
+	for i, home := range homes {
+		besides[i] = asynqwire.AggregatorBeside(ctx, pipe, home)
 	}
 	if err := store.Execute(ctx, pipe); err != nil {
 		return fmt.Errorf("queue: check the queues: %w", err)
 	}
 	for i, beside := range besides {
 		if beside.Val() > 0 {
-			return fmt.Errorf("queue: an asynq server aggregates the groups of queue %q, which are lanes of jobs: give that server a queue of its own", w.queues[i])
+			return fmt.Errorf("queue: an asynq server aggregates the groups of queue %q, which are lanes of jobs: give that server a queue of its own", homes[i])
 		}
 	}
 	return nil
@@ -331,37 +360,46 @@ func (w *Worker) checkOn(ctx context.Context) {
 func (w *Worker) readiness(ctx context.Context) error {
 	err := w.check(ctx, false)
 	switch {
-	case err == nil || ctx.Err() != nil:
-	case passing(err) && w.servesSome(ctx):
-		w.logger.Warn("a node of the redis cluster does not answer; the queues of others are served", logkey.Error, err)
-		return nil
+	case err == nil:
+		w.setAway(nil)
+	case ctx.Err() != nil:
+	case passing(err):
+		if away := w.away(ctx); len(away) < len(w.homes()) {
+			w.logger.Warn("a node of the redis cluster does not answer; the queues of others are served", "away", away, logkey.Error, err)
+			w.setAway(away)
+			return nil
+		}
+		fallthrough
 	default:
 		w.logger.Error("the check of redis failed", logkey.Error, err)
 	}
 	return err
 }
 
-// servesSome reports whether the nodes of some of the worker's queues answer in a Cluster.
-func (w *Worker) servesSome(ctx context.Context) bool {
+// away returns the worker's queues and partitions whose Redis does not answer.
+func (w *Worker) away(ctx context.Context) []string {
+	homes := w.homes()
 	cluster, ok := w.redis.(*redis.ClusterClient)
 	if !ok {
-		return false
+		return homes
 	}
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
-	answers := make(chan bool, len(w.queues))
-	for _, queue := range w.queues {
-		go func() {
-			_, err := store.Time(ctx, cluster, store.Key(queue, "waiting"))
-			answers <- err == nil
-		}()
+	away, asking := make([]bool, len(homes)), sync.WaitGroup{}
+	for i, home := range homes {
+		asking.Go(func() {
+			_, err := store.Time(ctx, cluster, store.Key(home, "waiting"))
+			away[i] = err != nil
+		})
 	}
-	for range w.queues {
-		if <-answers {
-			return true
+	asking.Wait()
+	var names []string
+	for i, home := range homes {
+		if away[i] {
+			names = append(names, home)
 		}
 	}
-	return false
+	return names
 }
 
 func parseInfo(info string) map[string]string {

@@ -56,14 +56,14 @@ func (job Job) follows() bool {
 }
 
 // accept checks and encodes a job with its follow-ups.
-func (c *Client) accept(ctx context.Context, job Job, queue string, now time.Time) (accepted, error) {
+func (c *Client) accept(ctx context.Context, job Job, home string, now time.Time) (accepted, error) {
 	job.keys = c.keys
 	if !job.follows() {
-		return job.accept(queue, now)
+		return job.accept(home, now)
 	}
 	// Kept like a job with a key, because somebody may ask for its result.
 	job.Retention = cmp.Or(job.Retention, keyRetention)
-	a, err := job.accept(queue, now)
+	a, err := job.accept(home, now)
 	errs := []error{err}
 	if field := job.tooDeep(maxChained); field != "" {
 		errs = append(errs, validation.Field(field, fmt.Sprintf("more than %d levels of follow-ups", maxChained)))
@@ -91,7 +91,7 @@ func (c *Client) accept(ctx context.Context, job Job, queue string, now time.Tim
 			len(text), maxNextBytes))
 
 	}
-	a.next = c.keys.Encrypt(text, encryption.PlaceOf(queue, a.id, encryption.FollowUps))
+	a.next = c.keys.Encrypt(text, encryption.PlaceOf(home, a.id, encryption.FollowUps))
 	return a, nil
 }
 
@@ -126,9 +126,9 @@ func (c *Client) checkNext(ctx context.Context, job Job, now time.Time, path str
 	for _, f := range job.children() {
 		child, path := *f.job, path+f.field+"."
 		child.Tenant = cmp.Or(child.Tenant, job.Tenant)
-		queue, err := c.routes.queueOf(ctx, child)
+		home, err := c.routes.homeOf(ctx, child)
 		if err == nil {
-			_, err = child.accept(queue, now)
+			_, err = child.accept(home, now)
 		}
 		errs = append(errs, under(path, err)...)
 		errs = append(errs, c.checkNext(ctx, child, now, path)...)
@@ -139,7 +139,7 @@ func (c *Client) checkNext(ctx context.Context, job Job, now time.Time, path str
 	if problem := callbackProblem(job.Callback); problem != "" {
 		return append(errs, validation.Field(path+"callback", problem))
 	}
-	if _, err := c.routes.queueOf(ctx, Job{Kind: callbackKind}); err != nil {
+	if _, err := c.routes.homeOf(ctx, Job{Kind: callbackKind}); err != nil {
 		if wrong, ok := errors.AsType[*validation.Error](err); ok {
 			err = validation.Field(path+"callback", wrong.Reason)
 		}

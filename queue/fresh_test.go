@@ -260,7 +260,7 @@ func TestAnswersOfALine(t *testing.T) {
 func TestLinesOfRequests(t *testing.T) {
 	t.Parallel()
 	client := NewClient(nil)
-	next := func() *request { return client.newRequest([]accepted{{queue: "q"}}) }
+	next := func() *request { return client.newRequest([]accepted{{home: "q"}}) }
 	first := next()
 	client.freeLine(first)
 	second, third := next(), next()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/coalesce"
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/effective"
@@ -48,13 +49,15 @@ func missPause(missed int) time.Duration {
 // gate runs the jobs of one queue: it holds each call until its slot, makes the call, and
 // settles its outcome in Redis.
 type gate struct {
-	queue    string
+	queue    string           // the partition
+	of       partition.Layout // its queue
 	redis    redis.UniversalClient
 	handlers map[string]*handler
 	observer Observer
 	logger   *slog.Logger
 
 	clock    *redisClock
+	clocks   map[string]*redisClock // of all partitions
 	capacity *capacity
 	suspects *suspects            // of all queues
 	sending  *atomic.Int64        // calls in flight, of all queues
@@ -135,7 +138,7 @@ func parked() verdict { return verdict{outcome: lifecycle.Parked, err: &retryErr
 // park returns the verdict that sends a job back to its lane, and reports the reason to the
 // observer.
 func (g *gate) park(job *Running, reason ParkReason, limit string, asked time.Duration) verdict {
-	g.observer.Gated(g.queue, Gating{Kind: g.known(job.Kind), Decision: "parked", Reason: reason, Limit: limit, Asked: asked})
+	g.observer.Gated(g.of.Queue, Gating{Kind: g.known(job.Kind), Decision: "parked", Reason: reason, Limit: limit, Asked: asked})
 	return parked()
 }
 
@@ -305,7 +308,7 @@ func (g *gate) call(ctx context.Context, h *handler, job *Running, early *decode
 		answer = lifecycle.AnswerUnknown
 	}
 	if answer != "" {
-		g.observer.Called(g.queue, Called{Kind: job.Kind, Attempt: job.Attempt, Took: took, Answer: answer})
+		g.observer.Called(g.of.Queue, Called{Kind: job.Kind, Attempt: job.Attempt, Took: took, Answer: answer})
 	}
 	defer func() {
 		v.actual, v.unpaid, v.answer, v.called, v.took = current.actualCosts(), current.unpaid(), answer, called, took
@@ -322,7 +325,7 @@ func (g *gate) call(ctx context.Context, h *handler, job *Running, early *decode
 	}
 	v.result = g.keys.Encrypt(current.result, encryption.PlaceOf(g.queue, job.ID, encryption.Result))
 	if err != nil {
-		g.logger.Info("call failed", logkey.Queue, g.queue, logkey.Kind, job.Kind, logkey.Job, job.ID, logkey.Tenant, job.Tenant,
+		g.logger.Info("call failed", logkey.Queue, g.of.Queue, logkey.Kind, job.Kind, logkey.Job, job.ID, logkey.Tenant, job.Tenant,
 			logkey.Attempt, job.Attempt, logkey.Outcome, v.outcome, logkey.Error, err)
 	}
 	return v

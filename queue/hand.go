@@ -64,7 +64,7 @@ func (g *gate) serve(h handed) {
 	message, err := asynqwire.Decode(h.message)
 	stored := message.Payload
 	locked := unlock(g.keys, g.queue, h.id, &message)
-	job := newRunning(g.queue, h.id, message)
+	job := newRunning(g.of.Queue, h.id, message)
 	job.owner, job.raw, job.locked = h.owner, h.message, locked
 	leave, after := g.live.enter(asynqwire.Run{ID: h.id, Kind: job.Kind, Payload: stored, Began: time.Now()}, h.asked, cancel, g.stopping)
 	if leave == nil {
@@ -81,7 +81,7 @@ func (g *gate) serve(h handed) {
 	} else {
 		v = g.process(ctx, job, h.grant)
 	}
-	g.observer.Finished(g.queue, g.known(job.Kind), v.outcome)
+	g.observer.Finished(g.of.Queue, g.known(job.Kind), v.outcome)
 }
 
 // place returns where the job goes after its run, in the form of settle.lua, and its new

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/redisscript"
 	"github.com/headgate/headgate/internal/version"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
@@ -30,17 +33,17 @@ const beatAgain = time.Second // wait after a failed heartbeat
 // of all jobs that it runs.
 type heart struct {
 	redis    redis.UniversalClient
-	live     map[string]*liveRuns // by queue
+	live     map[string]*liveRuns // by partition
 	renewals *renewals
 	clock    *redisClock
 	capacity *capacity
 	sending  *atomic.Int64
-	starving map[string]*starvation // by queue
+	starving map[string]*starvation // by partition
 	details  func() any             // nil: none
 	logger   *slog.Logger
 
 	info    workers.Info
-	starved map[string]time.Duration // sums at the latest beat, by queue
+	starved map[string]time.Duration // sums at the latest beat, by partition
 	beaten  time.Duration            // the latest beat, on the boot clock
 	failing bool
 	dropped bool                 // the latest details were invalid, which was logged
@@ -96,12 +99,10 @@ func (h *heart) send(ctx context.Context, text []byte, now time.Time) error {
 	defer cancel()
 	began := boottime.Now()
 	pipe := h.redis.Pipeline()
-	for queue, live := range h.live {
-		renewLeases(ctx, pipe, queue, live)
-	}
 	shown := make(map[string][]asynqwire.Run, len(h.live))
-	for queue, live := range h.live {
-		shown[queue] = live.shown()
+	for home, live := range h.live {
+		renewLeases(ctx, pipe, home, live)
+		shown[home] = live.shown()
 	}
 	asynqwire.Tell(ctx, pipe, h.asynqServer(), shown, workers.BeatLasts)
 	pipe.Set(ctx, workers.Key(h.info.ID), text, workers.BeatLasts)
@@ -115,13 +116,15 @@ func (h *heart) send(ctx context.Context, text []byte, now time.Time) error {
 	return err
 }
 
-// starvedShares returns [workers.Info].Starved since the beat before.
+// starvedShares returns [workers.Info].Starved since the beat before: of a queue in partitions, that of
+// the most starved one.
 func (h *heart) starvedShares() map[string]float64 {
 	shares, sums, now := map[string]float64{}, map[string]time.Duration{}, boottime.Now()
-	for queue, s := range h.starving {
-		sums[queue] = s.sum()
-		if share := math.Round(100*(sums[queue]-h.starved[queue]).Seconds()/(now-h.beaten).Seconds()) / 100; share > 0 {
-			shares[queue] = min(share, 1)
+	for home, s := range h.starving {
+		sums[home] = s.sum()
+		if share := math.Round(100*(sums[home]-h.starved[home]).Seconds()/(now-h.beaten).Seconds()) / 100; share > 0 {
+			queue := partition.QueueOf(home)
+			shares[queue] = max(shares[queue], min(share, 1))
 		}
 	}
 	h.starved, h.beaten = sums, now
@@ -131,7 +134,7 @@ func (h *heart) starvedShares() map[string]float64 {
 // asynqServer returns this worker in the form that asynq's tools show.
 func (h *heart) asynqServer() asynqwire.Server {
 	i := h.info
-	return asynqwire.Server{Host: i.Host, PID: i.PID, ID: i.ID, Concurrency: i.Concurrency, Queues: i.Queues, Started: i.Started, Held: i.Held}
+	return asynqwire.Server{Host: i.Host, PID: i.PID, ID: i.ID, Concurrency: i.Concurrency, Queues: slices.Sorted(maps.Keys(h.live)), Started: i.Started, Held: i.Held}
 }
 
 // askDetails updates the details. It waits at most a second for them, because the leases
@@ -196,7 +199,7 @@ func (w *Worker) newHeart(id string, clock *redisClock, capacity *capacity, send
 		live: w.live, starving: starving, renewals: renewals, beaten: boottime.Now(),
 		info: workers.Info{
 			ID: id, Host: check.Printable(host, 255), PID: os.Getpid(), Version: version.Program(),
-			Queues: w.queues, Kinds: w.Kinds(), Concurrency: w.config.Concurrency,
+			Queues: w.names(), Kinds: w.Kinds(), Concurrency: w.config.Concurrency,
 		},
 	}
 }

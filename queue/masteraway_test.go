@@ -35,6 +35,9 @@ func TestReadyBesideAMasterAway(t *testing.T) {
 		if err := worker.readiness(t.Context()); (err == nil) != (n < len(cluster.Nodes())) {
 			t.Errorf("without %d of 3 nodes: %v", n, err)
 		}
+		if away := worker.Away(); n < len(cluster.Nodes()) && len(away) != n {
+			t.Errorf("without %d of 3 nodes: %v are away", n, away)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/validation"
@@ -42,7 +43,7 @@ func tickKey(queue, id string) string { return store.Key(queue, "tick:"+rediskey
 
 // readTicks adds what periodic_fire.lua recorded about each periodic job.
 func readTicks(ctx context.Context, client redis.UniversalClient, all []PeriodicState) error {
-	routes := &NewClient(client).routes
+	routes := newRoutes(client)
 	for part := range slices.Chunk(all, periodicAtATime) {
 		texts := make([]*redis.StringCmd, len(part))
 		pipe := client.Pipeline()
@@ -50,15 +51,15 @@ func readTicks(ctx context.Context, client redis.UniversalClient, all []Periodic
 			if state.Err != nil {
 				continue
 			}
-			queue, err := routes.queueOf(ctx, state.Job)
+			home, err := routes.homeOf(ctx, state.Job)
 			if _, invalid := errors.AsType[*validation.Error](err); invalid {
 				continue // no tick can be enqueued
 			}
 			if err != nil {
 				return err
 			}
-			part[i].Queue = queue
-			texts[i] = pipe.Get(ctx, tickKey(queue, state.ID))
+			part[i].Queue = partition.QueueOf(home)
+			texts[i] = pipe.Get(ctx, tickKey(home, state.ID))
 		}
 		_, _ = pipe.Exec(ctx) // each command has its error
 		for i, text := range texts {

@@ -185,7 +185,7 @@ func TestPeriodicOverlapModel(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			batch = append(batch, shot{entry: &entry{id: id}, tick: tick, queue: "call", overlap: overlaps[pick.IntN(len(overlaps))], accepted: a})
+			batch = append(batch, shot{entry: &entry{id: id}, tick: tick, home: "call", overlap: overlaps[pick.IntN(len(overlaps))], accepted: a})
 		}
 		if len(batch) == 0 {
 			return

@@ -158,9 +158,9 @@ func (c *Client) RemovePeriodic(ctx context.Context, id string) (bool, error) {
 		err = c.redis.HDel(ctx, periodicFiredKey, id).Err()
 	}
 	if stored, _, unreadable := decodePeriodic([]byte(text)); err == nil && unreadable == nil {
-		var queue string
-		if queue, err = c.routes.queueOf(ctx, *stored.Job.job()); err == nil {
-			err = c.redis.Del(ctx, tickKey(queue, id)).Err()
+		var home string
+		if home, err = c.routes.homeOf(ctx, *stored.Job.job()); err == nil {
+			err = c.redis.Del(ctx, tickKey(home, id)).Err()
 		}
 	}
 	if err != nil {
@@ -248,9 +248,9 @@ func (c *Client) checkPeriodic(ctx context.Context, p Periodic) (storedPeriodic,
 	}
 	plain := p.Job
 	plain.At, plain.In, plain.Key, plain.Deadline = time.Time{}, 0, "", time.Time{}
-	queue, err := c.routes.queueOf(ctx, plain)
+	home, err := c.routes.homeOf(ctx, plain)
 	if err == nil {
-		_, err = c.accept(ctx, plain, queue, time.Now())
+		_, err = c.accept(ctx, plain, home, time.Now())
 	}
 	for _, err := range validation.Unjoin(err) {
 		invalid, ok := errors.AsType[*validation.Error](err)

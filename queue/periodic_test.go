@@ -200,7 +200,7 @@ func TestPeriodicDeath(t *testing.T) {
 		}
 		e := tm.entries[0]
 		e.next = e.Last(e.since, tm.now())
-		s, err := tm.choose(ctx, []shot{{entry: e, tick: e.next, queue: queue}})
+		s, err := tm.choose(ctx, []shot{{entry: e, tick: e.next, home: queue}})
 		if err != nil || len(s) != 1 {
 			t.Fatalf("%v, %v", s, err)
 		}
@@ -248,7 +248,7 @@ func TestPeriodicDeath(t *testing.T) {
 	t.Run("a straggler did not know that its queue has changed", func(t *testing.T) {
 		tm, s := begin(t, "old")
 		tm.mustRound(newTicks(t, tm.client))
-		s[0].queue = "new"
+		s[0].home = "new"
 		if left, err := tm.choose(ctx, s); err != nil || len(left) > 0 {
 			t.Errorf("%v, %v; want no tick that was fired", left, err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/chores"
@@ -28,8 +29,9 @@ import (
 // queue's chores. The other workers ask again when its watch would end. If the watcher
 // ends, another worker starts to watch within 2.5 s, and starts counting from then.
 type recoverer struct {
-	queue  string
-	worker string // id of this process
+	queue  string           // the partition
+	of     partition.Layout // its queue
+	worker string           // id of this process
 	redis  redis.UniversalClient
 	live   *liveRuns // runs in this process
 	logger *slog.Logger
@@ -111,7 +113,7 @@ func (r *recoverer) look(ctx context.Context) (time.Duration, error) {
 	if refused || left > 0 {
 		r.seen = nil
 	}
-	if now := boottime.Now(); watches && (r.swept == 0 || now-r.swept >= chores.Every) {
+	if now := boottime.Now(); watches && (r.swept == 0 || now-r.swept >= slowed(r.of, chores.Every, slowChores)) {
 		r.swept = now
 		r.chores.Ask()
 	}
@@ -121,6 +123,9 @@ func (r *recoverer) look(ctx context.Context) (time.Duration, error) {
 	}
 	if watches {
 		err = r.recoverDead(ctx)
+	}
+	if err == nil && len(r.seen) == 0 {
+		return slowed(r.of, lookEvery, slowLook), nil
 	}
 	return lookEvery, err
 }
@@ -151,7 +156,7 @@ func (r *recoverer) recoverDead(ctx context.Context) error {
 // this one has. A Redis that rejects the write rejects renewed leases too. An unchanged
 // lease means nothing then, so the caller starts counting again.
 func (r *recoverer) watch(ctx context.Context) (time.Duration, error) {
-	reply, err := store.WatchScript.Run(ctx, r.redis, store.KeysOf(r.queue, r.role()), r.queue, r.worker, watchLasts.Milliseconds())
+	reply, err := store.WatchScript.Run(ctx, r.redis, store.KeysOf(r.queue, r.role()), r.queue, r.worker, slowed(r.of, watchLasts, slowWatch).Milliseconds())
 	if err != nil {
 		return 0, err
 	}

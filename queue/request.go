@@ -9,16 +9,17 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/redisclient"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 )
 
-// request is one call of enqueue.lua for jobs of one queue. Every try of a request has the
+// request is one call of enqueue.lua for jobs of one partition. Every try of a request has the
 // same arguments and ids, so a retry after a lost reply finds the jobs that were accepted.
 type request struct {
-	queue   string
+	home    string // the partition
 	jobs    int
 	bytes   int
 	awaits  bool // a replica, before it counts as answered: see [limits.Replicated]
@@ -36,9 +37,9 @@ type line struct {
 
 func (c *Client) newRequest(jobs []accepted) *request {
 	const first = 4
-	r := &request{queue: jobs[0].queue, jobs: len(jobs), line: c.takeLine(), args: make([]any, first, first+acceptedWords*len(jobs))}
+	r := &request{home: jobs[0].home, jobs: len(jobs), line: c.takeLine(), args: make([]any, first, first+acceptedWords*len(jobs))}
 	r.line.requests++
-	r.args[0], r.args[1], r.args[2], r.args[3] = r.queue, r.line.id, r.line.requests, false
+	r.args[0], r.args[1], r.args[2], r.args[3] = r.home, r.line.id, r.line.requests, false
 	for _, a := range jobs {
 		r.args = a.append(r.args)
 		r.bytes += a.size()
@@ -82,9 +83,9 @@ func (c *Client) persist(ctx context.Context, r *request, answers []any, err err
 	for err != nil {
 		if certain(err) && !passing(err) || c.owed && errors.Is(err, ErrNotReplicated) || !again.wait(ctx, r.unknown) {
 			if !r.unknown.IsZero() {
-				return answers, fmt.Errorf("enqueue in %q: %w: %w", r.queue, ErrUnknown, err)
+				return answers, fmt.Errorf("enqueue in %q: %w: %w", partition.QueueOf(r.home), ErrUnknown, err)
 			}
-			return nil, fmt.Errorf("enqueue in %q: certainly not enqueued: %w", r.queue, err)
+			return nil, fmt.Errorf("enqueue in %q: certainly not enqueued: %w", partition.QueueOf(r.home), err)
 		}
 		answers, err = c.try(ctx, r)
 	}
@@ -94,7 +95,7 @@ func (c *Client) persist(ctx context.Context, r *request, answers []any, err err
 
 // try sends a request once. It returns what deliver does.
 func (c *Client) try(ctx context.Context, r *request) ([]any, error) {
-	if err := c.ready(ctx, r.queue, r.bytes); err != nil {
+	if err := c.ready(ctx, r.home, r.bytes); err != nil {
 		redisclient.FindNodes(ctx, c.redis, err)
 		return nil, &unsentError{err}
 	}
@@ -106,9 +107,9 @@ func (c *Client) try(ctx context.Context, r *request) ([]any, error) {
 	var reply any
 	var err error
 	if r.awaits {
-		reply, err = c.replicas.run(ctx, script, r.queue, r.args...)
+		reply, err = c.replicas.run(ctx, script, r.home, r.args...)
 	} else {
-		reply, err = script.Run(ctx, c.redis, store.ScriptKeys(r.queue), r.args...)
+		reply, err = script.Run(ctx, c.redis, store.ScriptKeys(r.home), r.args...)
 	}
 	if redis.HasErrorPrefix(err, "OOM") {
 		err = fmt.Errorf("%w: %w", ErrRedisFull, err)

@@ -136,7 +136,11 @@ type JobResult struct {
 // Result returns the state and the result of a job, or [lifecycle.ErrNoJob]. A completed job
 // is kept for its Retention, an archived one until it is deleted.
 func (c *Client) Result(ctx context.Context, queue, id string) (JobResult, error) {
-	fields, err := c.redis.HMGet(ctx, asynqwire.Key(queue, "t:"+id), "state", "hg_done", "hg_outcome", "hg_error", "result", "msg").Result()
+	home, err := c.routes.find(ctx, queue, id)
+	if err != nil {
+		return JobResult{}, fmt.Errorf("look up job %s in queue %q: %w", check.Quote(id), queue, err)
+	}
+	fields, err := c.redis.HMGet(ctx, asynqwire.Key(home, "t:"+id), "state", "hg_done", "hg_outcome", "hg_error", "result", "msg").Result()
 	if err != nil {
 		return JobResult{}, fmt.Errorf("look up job %s in queue %q: %w", check.Quote(id), queue, err)
 	}
@@ -150,7 +154,7 @@ func (c *Client) Result(ctx context.Context, queue, id string) (JobResult, error
 	}
 	r := JobResult{ID: id, Queue: queue, Kind: message.Kind, Tenant: message.Tenant(), State: lifecycle.StateOf(text[0]), Err: message.Failure}
 	if fields[4] != nil {
-		if r.Result, err = c.keys.Decrypt([]byte(text[4]), encryption.PlaceOf(queue, id, encryption.Result)); err != nil {
+		if r.Result, err = c.keys.Decrypt([]byte(text[4]), encryption.PlaceOf(home, id, encryption.Result)); err != nil {
 			return JobResult{}, fmt.Errorf("look up job %s in queue %q: %w", check.Quote(id), queue, err)
 		}
 	}
@@ -164,7 +168,7 @@ func (c *Client) Result(ctx context.Context, queue, id string) (JobResult, error
 	case lifecycle.StateCompleted:
 		r.EndedAt = message.Completed
 	case lifecycle.StateArchived:
-		score, err := c.archivedAt(ctx, queue, id)
+		score, err := c.archivedAt(ctx, home, id)
 		if err != nil {
 			return JobResult{}, fmt.Errorf("look up job %s in queue %q: %w", check.Quote(id), queue, err)
 		}

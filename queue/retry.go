@@ -25,7 +25,7 @@ const (
 	maxRetryPause = time.Second
 )
 
-// retry paces the retries of one call of a client. All batches of the call share it.
+// retry paces the retries of one call of a client to one partition. All batches of it share it.
 type retry struct {
 	end   time.Time // when retries end; zero while Redis answers, or if the context has a deadline
 	pause time.Duration

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -15,46 +14,55 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/logkey"
+	"github.com/headgate/headgate/queue/internal/refreshed"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// routes looks up the queue that serves a kind, and what the limits of a queue list. It reads them
-// from Redis again after routesAge, and before it refuses a job.
+// routes looks up the partition of a job: the queue of its kind, and in it the partition of its tenant.
+// What it reads of Redis is at most routesAge old, and refusalAge before it refuses a job.
 type routes struct {
 	redis     redis.UniversalClient
 	published bool // only queues with published limits
 
-	mu     sync.Mutex
-	known  map[string]string // queues by kind
-	asked  time.Time
-	queues map[string]listing
+	kinds refreshed.Value[map[string]string] // queues by kind
+
+	mu      sync.Mutex
+	layouts map[string]partition.Layout          // by queue, as they were last read
+	listed  map[string]*refreshed.Value[listing] // by partition
 }
 
-// listing is what the limits of a queue say of kinds.
+// listing is what the limits of a queue say, as they are in one of its partitions.
 type listing struct {
-	read  time.Time
 	found bool     // it has limits
 	kinds []string // empty: it takes any
 
 	maxRetention time.Duration // 0: no bound
 	durability   limits.Durability
+	layout       partition.Layout
 }
 
 const (
 	routesAge  = 5 * time.Second
 	refusalAge = 100 * time.Millisecond // of what a refusal is based on
-	maxListed  = 1000                   // queues that are remembered
+	maxListed  = 1000                   // queues and partitions that are remembered
 )
 
-// queueOf returns the queue of a job: the one it names, unless the limits of that list other kinds or
-// allow only a shorter retention, or that of its kind. Errors: [validation.Error], with [ErrUnknownQueue] as its cause if the
-// queue must have limits and has none.
-func (r *routes) queueOf(ctx context.Context, job Job) (string, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func newRoutes(client redis.UniversalClient) *routes {
+	r := &routes{redis: client, layouts: map[string]partition.Layout{}, listed: map[string]*refreshed.Value[listing]{}}
+	r.kinds.Read = func(ctx context.Context) (map[string]string, error) {
+		return client.HGetAll(ctx, store.RoutesKey).Result()
+	}
+	return r
+}
+
+// homeOf returns the partition of a job: that of its tenant in the queue that the job names, unless the
+// limits of that list other kinds or allow only a shorter retention, or in that of its kind. Errors:
+// [validation.Error], with [ErrUnknownQueue] as its cause if the queue must have limits and has none.
+func (r *routes) homeOf(ctx context.Context, job Job) (string, error) {
 	queue := job.Queue
 	if queue == "" {
 		var err error
@@ -63,18 +71,21 @@ func (r *routes) queueOf(ctx context.Context, job Job) (string, error) {
 		}
 	}
 	if !check.QueuePattern.MatchString(queue) {
+		if _, _, ok := partition.Split(queue); ok {
+			return "", validation.Field("queue", check.Quote(queue)+" is a partition, which the tenant decides: name the queue")
+		}
 		return queue, nil // which is told with the other mistakes of the job
 	}
 	var list listing
 	tooLong := false
-	for _, age := range []time.Duration{routesAge, refusalAge} {
+	for _, fresh := range []bool{false, true} {
 		var err error
-		if list, err = r.listing(ctx, job.Kind, queue, age); err != nil {
-			return "", err
+		if list, err = r.listing(ctx, queue, job.Tenant, fresh); err != nil {
+			return "", &lookupError{job.Kind, err}
 		}
 		ok := (list.found || !r.published) && (len(list.kinds) == 0 || slices.Contains(list.kinds, job.Kind))
 		if tooLong = ok && list.maxRetention > 0 && job.Retention > list.maxRetention; ok && !tooLong {
-			return queue, nil
+			return list.layout.Home(job.Tenant), nil
 		}
 	}
 	if tooLong {
@@ -100,59 +111,119 @@ func (r *routes) queueOf(ctx context.Context, job Job) (string, error) {
 
 // route returns the queue of a kind.
 func (r *routes) route(ctx context.Context, kind string) (string, error) {
-	queue, ok := r.known[kind]
-	if age := time.Since(r.asked); age > routesAge || !ok && age > refusalAge {
-		known, err := r.redis.HGetAll(ctx, store.RoutesKey).Result()
-		if err != nil {
+	var known map[string]string
+	for _, fresh := range []bool{false, true} {
+		var err error
+		if known, err = r.kinds.Get(ctx, ageOf(fresh), fresh); err != nil {
 			return "", &lookupError{kind, err}
 		}
-		r.known, r.asked = known, time.Now()
-		queue, ok = known[kind]
+		if queue, ok := known[kind]; ok {
+			return queue, nil
+		}
 	}
-	if ok {
-		return queue, nil
-	}
-	if len(r.known) == 0 {
+	if len(known) == 0 {
 		return kind, nil
 	}
-	like := check.Suggest(kind, slices.Sorted(maps.Keys(r.known)))
+	like := check.Suggest(kind, slices.Sorted(maps.Keys(known)))
 	if like == "" {
 		like = ": add it to the kinds of a queue in the limits file"
 	}
 	return "", validation.Field("kind", "no queue serves "+check.Quote(kind)+like)
 }
 
-// listing returns what the limits of a queue say of kinds, read at most age ago.
-func (r *routes) listing(ctx context.Context, kind, queue string, age time.Duration) (listing, error) {
-	if list, ok := r.queues[queue]; ok && time.Since(list.read) < age {
-		return list, nil
+func ageOf(fresh bool) time.Duration {
+	if fresh {
+		return refusalAge
 	}
-	text, err := r.redis.HGet(ctx, store.Key(queue, "limits"), "*").Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return listing{}, &lookupError{kind, err}
+	return routesAge
+}
+
+// listing returns what the limits of a queue say. It reads the partition of the tenant, so that other
+// partitions do not matter to it, or the first one while the partitions are not known.
+func (r *routes) listing(ctx context.Context, queue, tenant string, fresh bool) (listing, error) {
+	r.mu.Lock()
+	layout, known := r.layouts[queue]
+	r.mu.Unlock()
+	if known {
+		list, err := r.in(layout.Home(tenant)).Get(ctx, ageOf(fresh), fresh)
+		if err != nil || list.layout.Equal(layout) {
+			return list, err
+		}
 	}
+	list, err := r.in(queue).Get(ctx, ageOf(fresh), fresh)
+	if err != nil {
+		return list, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.layouts) >= maxListed {
+		clear(r.layouts)
+	}
+	r.layouts[queue] = list.layout
+	return list, nil
+}
+
+// forget makes the next job of a partition's queue read its partitions again.
+func (r *routes) forget(home string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	queue := partition.QueueOf(home)
+	delete(r.layouts, queue)
+	delete(r.listed, queue)
+	delete(r.listed, home)
+}
+
+// find returns the partition of a job; that of any if there is no such job.
+func (r *routes) find(ctx context.Context, queue, id string) (string, error) {
+	list, err := r.listing(ctx, queue, "", false)
+	if err != nil || list.layout.N == 1 {
+		return queue, err
+	}
+	home, _, err := store.FindJob(ctx, r.redis, list.layout, id)
+	return cmp.Or(home, queue), err
+}
+
+// in returns the listing in a partition.
+func (r *routes) in(home string) *refreshed.Value[listing] {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := r.listed[home]
+	if list == nil {
+		if len(r.listed) >= maxListed {
+			clear(r.listed)
+		}
+		list = &refreshed.Value[listing]{Read: func(ctx context.Context) (listing, error) { return readListing(ctx, r.redis, home) }}
+		r.listed[home] = list
+	}
+	return list
+}
+
+func readListing(ctx context.Context, client redis.UniversalClient, home string) (listing, error) {
+	fields, err := client.HMGet(ctx, store.Key(home, "limits"), "*", store.PinsField).Result()
+	if err != nil {
+		return listing{}, err
+	}
+	text := store.Texts(fields)
 	var stored struct {
 		Kinds        []string `json:"kinds"`
 		MaxRetention int64    `json:"max_retention"`
 
 		Durability limits.Durability `json:"durability"`
 	}
-	_ = json.Unmarshal([]byte(text), &stored) // damaged limits are told by the scripts
-	if len(r.queues) >= maxListed {
-		clear(r.queues)
-	}
-	list := listing{time.Now(), err == nil, stored.Kinds, time.Duration(stored.MaxRetention) * time.Second,
-		cmp.Or(stored.Durability, limits.Primary)}
-	r.queues[queue] = list
-	return list, nil
+	_ = json.Unmarshal([]byte(text[0]), &stored) // damaged limits are told by the scripts
+	layout, err := store.LayoutOf(partition.QueueOf(home), text[0], text[1])
+	return listing{
+		text[0] != "", stored.Kinds, time.Duration(stored.MaxRetention) * time.Second, cmp.Or(stored.Durability, limits.Primary), layout,
+	}, err
 }
 
-// durability returns when a job of a queue is accepted. After queueOf it costs no command.
-func (r *routes) durability(ctx context.Context, kind, queue string) (limits.Durability, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	list, err := r.listing(ctx, kind, queue, routesAge)
-	return list.durability, err
+// durability returns when a job of a tenant in a partition is accepted. After homeOf it costs no command.
+func (r *routes) durability(ctx context.Context, kind, home string) (limits.Durability, error) {
+	list, err := r.in(home).Get(ctx, routesAge, false)
+	if err != nil {
+		return "", &lookupError{kind, err}
+	}
+	return list.durability, nil
 }
 
 // lookupError reports that the queue of a kind could not be read from Redis.

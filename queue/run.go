@@ -168,7 +168,7 @@ func (r *run) leave(ctx context.Context) *verdict {
 		}
 		return nil
 	}
-	r.observer.Gated(r.queue, r.sent())
+	r.observer.Gated(r.of.Queue, r.sent())
 	r.job.Held = r.held
 	v := r.call(ctx, r.handler, r.job, r.early)
 	left()
@@ -177,7 +177,7 @@ func (r *run) leave(ctx context.Context) *verdict {
 
 // miss gives up the slot and lets the run ask for another one.
 func (r *run) miss(ctx context.Context) *verdict {
-	r.observer.Gated(r.queue, Gating{Kind: r.job.Kind, Decision: "missed", Asked: r.took})
+	r.observer.Gated(r.of.Queue, Gating{Kind: r.job.Kind, Decision: "missed", Asked: r.took})
 	r.answer = answerSlot
 	if r.missed++; r.missed > freeMisses && r.pause(ctx, missPause(r.missed)) != nil {
 		return r.stop()

@@ -3,9 +3,11 @@ package queue
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
 )
@@ -47,6 +49,10 @@ type settleQuestion struct {
 func (q settleQuestion) needsLimits() bool {
 	return q.hold.length > 0 || q.actual != "" || q.probe != ""
 }
+
+// retries reports whether the job is tried again later. That may be before a dispatcher that is not told
+// looks again.
+func (q settleQuestion) retries() bool { return strings.HasPrefix(q.to, "retry ") }
 
 // why encodes the hold for settle.lua.
 func (q settleQuestion) why() string {
@@ -162,11 +168,38 @@ func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
 	if err := read.End(); err != nil {
 		return nil, err
 	}
-	if wakes {
+	if wakes || g.of.N >= manyPartitions && slices.ContainsFunc(questions, settleQuestion.retries) {
 		g.onWake()
 	}
 	if slices.ContainsFunc(questions, func(q settleQuestion) bool { return q.hold.length > 0 }) {
 		store.AnnounceToAll(ctx, g.redis, g.queue)
 	}
+	for i, q := range questions {
+		if answers[i].mine && q.hold.length > 0 && q.hold.who == ofAccount && q.hold.sign == "" {
+			g.spread(q.hold)
+		}
+	}
 	return answers, nil
+}
+
+// spread pauses the other partitions of the queue, because their calls go to the same account. One that
+// does not answer is paused by the provider's answer to its next call.
+func (g *gate) spread(h hold) {
+	began := boottime.Now()
+	for _, home := range g.of.Names() {
+		if home == g.queue {
+			continue
+		}
+		g.running.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
+			defer cancel()
+			until := g.clocks[home].now().Add(h.length - (boottime.Now() - began))
+			_, err := store.PauseScript.Run(ctx, g.redis, store.ScriptKeys(home), home, store.WholeQueue, until.UnixMicro(), h.reason, "", "", "")
+			if err != nil {
+				g.logger.Warn("a pause of the account did not reach another partition of the queue", logkey.Queue, home, logkey.Error, err)
+				return
+			}
+			store.AnnounceToAll(ctx, g.redis, home)
+		})
+	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/internal/coalesce"
 )
 
-// gathered is a job of [Client.Enqueue]. While other requests to its queue are in flight it
+// gathered is a job of [Client.Enqueue]. While other requests to its partition are in flight it
 // waits, and then shares a request with the jobs of other callers.
 type gathered struct {
 	job accepted
@@ -19,17 +19,18 @@ type gathered struct {
 	err     error
 }
 
-// sharing returns the group that collects the jobs of concurrent callers for a queue.
-func (c *Client) sharing(queue string) *coalesce.Group[*gathered] {
+// sharing returns the group that collects the jobs of concurrent callers for a
+// partition.
+func (c *Client) sharing(home string) *coalesce.Group[*gathered] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.shared[queue]
+	s := c.shared[home]
 	if s == nil {
 		s = &coalesce.Group[*gathered]{
 			Send: c.sendGathered, MaxCalls: maxBatch,
 			MaxBytes: maxBatchBytes, Size: func(g *gathered) int { return g.job.size() },
 		}
-		c.shared[queue] = s
+		c.shared[home] = s
 	}
 	return s
 }
@@ -37,12 +38,12 @@ func (c *Client) sharing(queue string) *coalesce.Group[*gathered] {
 // deliverOne sends a job, alone or with the jobs of other callers, and returns its answer.
 func (c *Client) deliverOne(ctx context.Context, job accepted, again *retry) (any, error) {
 	g := &gathered{job: job}
-	sent, err := c.sharing(job.queue).Do(ctx, g)
+	sent, err := c.sharing(job.home).Do(ctx, g)
 	switch {
 	case err != nil && sent == nil:
-		return nil, fmt.Errorf("enqueue in %q: certainly not enqueued: %w", job.queue, err)
+		return nil, fmt.Errorf("enqueue in %q: certainly not enqueued: %w", job.queue(), err)
 	case err != nil:
-		return nil, fmt.Errorf("enqueue in %q: %w: %w", job.queue, ErrUnknown, err)
+		return nil, fmt.Errorf("enqueue in %q: %w: %w", job.queue(), ErrUnknown, err)
 	}
 	// If the request may have arrived, only repeating it unchanged is safe.
 	r, at := g.request, g.at
@@ -57,7 +58,7 @@ func (c *Client) deliverOne(ctx context.Context, job accepted, again *retry) (an
 	return answers[at], nil
 }
 
-// sendGathered sends jobs of a queue in one request, without retries.
+// sendGathered sends jobs of a partition in one request, without retries.
 func (c *Client) sendGathered(ctx context.Context, all []*gathered) {
 	jobs := make([]accepted, len(all))
 	for i, g := range all {

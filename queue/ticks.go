@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/redisscript"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/cron"
@@ -40,14 +41,14 @@ type ticks struct {
 	done    int64 // Unix second up to which all ticks were fired
 	failing bool
 
-	calendars map[string]*effective.Calendars // by queue, for jobs that are replaced
+	calendars map[string]*effective.Calendars // by partition, for jobs that are replaced
 }
 
 // entry is what ticks needs to know of a periodic job.
 type entry struct {
 	cron.Schedule
 	id, spec, zoneName string
-	job                Job   // only its kind and queue
+	job                Job   // only its kind, queue and tenant
 	since, maxLate     int64 // Unix seconds, seconds
 
 	next    int64 // next tick, Unix seconds
@@ -159,7 +160,7 @@ func (t *ticks) load(ctx context.Context, done int64, attended bool) error {
 		}
 		found[id] = &entry{
 			Schedule: s, id: id, spec: stored.Spec, zoneName: stored.Zone,
-			job: Job{Kind: stored.Job.Kind, Queue: stored.Job.Queue}, since: stored.Since, maxLate: stored.MaxLate,
+			job: Job{Kind: stored.Job.Kind, Queue: stored.Job.Queue, Tenant: stored.Job.Tenant}, since: stored.Since, maxLate: stored.MaxLate,
 			next: s.Next(from), order: rand.Int64(),
 		}
 	})
@@ -181,7 +182,7 @@ func (t *ticks) load(ctx context.Context, done int64, attended bool) error {
 type shot struct {
 	*entry
 	tick     int64
-	queue    string
+	home     string // the partition of its job
 	overlap  Overlap
 	accepted accepted
 }
@@ -208,7 +209,7 @@ func (t *ticks) fire(ctx context.Context, due []*entry, now int64, attended bool
 			t.goOn(e, now)
 			continue
 		}
-		s.queue, err = t.client.routes.queueOf(ctx, e.job)
+		s.home, err = t.client.routes.homeOf(ctx, e.job)
 		if _, invalid := errors.AsType[*validation.Error](err); invalid {
 			refuse(s, err)
 			continue
@@ -257,7 +258,7 @@ func (t *ticks) goOn(e *entry, after int64) {
 	}
 }
 
-// choose fixes the queue of each tick, the same for all workers, and drops ticks that were
+// choose fixes the partition of each tick, the same for all workers, and drops ticks that were
 // already fired.
 func (t *ticks) choose(ctx context.Context, shots []shot) ([]shot, error) {
 	if len(shots) == 0 {
@@ -265,7 +266,7 @@ func (t *ticks) choose(ctx context.Context, shots []shot) ([]shot, error) {
 	}
 	var args []any
 	for _, s := range shots {
-		args = append(args, s.id, s.tick, s.queue)
+		args = append(args, s.id, s.tick, s.home)
 	}
 	reply, err := t.run(ctx, store.PeriodicChooseScript, []string{periodicFiredKey}, args...)
 	if err != nil {
@@ -283,7 +284,7 @@ func (t *ticks) choose(ctx context.Context, shots []shot) ([]shot, error) {
 			t.goOn(s.entry, max(after, s.tick))
 			continue
 		}
-		s.queue = queue
+		s.home = queue
 		left = append(left, s)
 	}
 	return left, answers.End()
@@ -320,7 +321,7 @@ func (t *ticks) prepare(ctx context.Context, shots []shot, refuse func(shot, err
 			refuse(s, err)
 			continue
 		}
-		s.accepted, err = t.client.accept(ctx, *stored.Job.job(), s.queue, time.Now())
+		s.accepted, err = t.client.accept(ctx, *stored.Job.job(), s.home, time.Now())
 		if err != nil {
 			refuse(s, err)
 			continue
@@ -332,19 +333,19 @@ func (t *ticks) prepare(ctx context.Context, shots []shot, refuse func(shot, err
 	return ready, nil
 }
 
-// batches splits ticks by queue and by the maximum size of one request.
+// batches splits ticks by partition and by the maximum size of one request.
 func batches(shots []shot) [][]shot {
 	var all [][]shot
 	open, bytes := map[string]int{}, map[string]int{}
 	for _, s := range shots {
-		i, ok := open[s.queue]
-		if !ok || bytes[s.queue]+s.accepted.size() > maxBatchBytes {
-			i, bytes[s.queue] = len(all), 0
-			open[s.queue] = i
+		i, ok := open[s.home]
+		if !ok || bytes[s.home]+s.accepted.size() > maxBatchBytes {
+			i, bytes[s.home] = len(all), 0
+			open[s.home] = i
 			all = append(all, nil)
 		}
 		all[i] = append(all[i], s)
-		bytes[s.queue] += s.accepted.size()
+		bytes[s.home] += s.accepted.size()
 	}
 	return all
 }
@@ -356,7 +357,7 @@ func (t *ticks) replicatedLast(ctx context.Context, all [][]shot) ([][]shot, err
 		for i := range batch {
 			s := &batch[i]
 			var err error
-			if s.accepted.durability, err = t.client.routes.durability(ctx, s.job.Kind, s.queue); err != nil {
+			if s.accepted.durability, err = t.client.routes.durability(ctx, s.job.Kind, s.home); err != nil {
 				return nil, err
 			}
 		}
@@ -367,15 +368,15 @@ func (t *ticks) replicatedLast(ctx context.Context, all [][]shot) ([][]shot, err
 	return all, nil
 }
 
-// enqueue enqueues or skips ticks of one queue. It is not an error if a tick was already
+// enqueue enqueues or skips ticks of one partition. It is not an error if a tick was already
 // enqueued.
 func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
-	queue, bytes := batch[0].queue, 0
+	home, bytes := batch[0].home, 0
 	for _, s := range batch {
 		bytes += s.accepted.size()
 	}
 	results := make([]Result, len(batch))
-	if err := t.client.ready(ctx, queue, bytes); errors.Is(err, ErrRedisFull) {
+	if err := t.client.ready(ctx, home, bytes); errors.Is(err, ErrRedisFull) {
 		for i := range results {
 			results[i].Err = err
 		}
@@ -383,7 +384,7 @@ func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	args := []any{queue, len(batch), ""}
+	args := []any{home, len(batch), ""}
 	replaces := false
 	for _, s := range batch {
 		args = append(args, s.id, s.tick, string(s.overlap))
@@ -399,15 +400,15 @@ func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
 		if replicated {
 			ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 			defer cancel()
-			reply, err = t.client.replicas.run(ctx, store.PeriodicFireScript, queue, args...)
+			reply, err = t.client.replicas.run(ctx, store.PeriodicFireScript, home, args...)
 		} else {
-			reply, err = t.run(ctx, store.PeriodicFireScript, store.ScriptKeys(queue), args...)
+			reply, err = t.run(ctx, store.PeriodicFireScript, store.ScriptKeys(home), args...)
 		}
 		return err
 	}
 	var err error
 	if replaces {
-		err = t.calendarsOf(queue).Run(ctx, fire)
+		err = t.calendarsOf(home).Run(ctx, fire)
 	} else {
 		err = fire("")
 	}
@@ -418,11 +419,11 @@ func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
 		return results, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("enqueue in %q: %w", queue, err)
+		return nil, fmt.Errorf("enqueue in %q: %w", partition.QueueOf(home), err)
 	}
 	answers, err := answersOf(reply, len(batch))
 	if err != nil {
-		return nil, fmt.Errorf("enqueue in %q: %w", queue, err)
+		return nil, fmt.Errorf("enqueue in %q: %w", partition.QueueOf(home), err)
 	}
 	for i, s := range batch {
 		results[i].read(answers[i], s.accepted)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/redisclient"
 	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/encryption"
@@ -78,13 +80,14 @@ type Worker struct {
 	middleware []Middleware
 	observer   Observer
 	logger     *slog.Logger
-	queues     []string             // that this run serves
-	live       map[string]*liveRuns // by queue
+	queues     []partition.Layout   // that this run serves
+	live       map[string]*liveRuns // by partition
 	alone      map[string]bool      // queues whose missing replica was logged
 	poll       time.Duration        // maximum time between two rounds of a dispatcher
 
 	mu    sync.Mutex
 	ready error
+	gone  []string
 }
 
 // New returns a worker. It does not connect to Redis: [Handle] registers handlers, and
@@ -115,7 +118,11 @@ func New(config Config) (*Worker, error) {
 		config: config, handlers: map[string]*handler{}, observer: config.Observer, logger: config.Logger,
 		poll: idleDispatch, ready: errors.New("the worker has not started"),
 	}
-	w.serve(config.Queues)
+	queues := make([]partition.Layout, len(config.Queues))
+	for i, name := range config.Queues {
+		queues[i] = partition.Layout{Queue: name, N: 1} // until Run reads its partitions
+	}
+	w.serve(queues)
 	if w.observer == nil {
 		w.observer = NoObserver{}
 	}
@@ -126,11 +133,41 @@ func New(config Config) (*Worker, error) {
 }
 
 // serve sets the queues of the next run.
-func (w *Worker) serve(queues []string) {
+func (w *Worker) serve(queues []partition.Layout) {
 	w.queues, w.live, w.alone = queues, map[string]*liveRuns{}, map[string]bool{}
-	for _, name := range queues {
-		w.live[name] = newLiveRuns()
+	for _, home := range w.homes() {
+		w.live[home] = newLiveRuns()
 	}
+}
+
+// partitions returns the partitions of the queues, each with its queue.
+func (w *Worker) partitions() iter.Seq2[partition.Layout, string] {
+	return func(yield func(partition.Layout, string) bool) {
+		for _, of := range w.queues {
+			for _, name := range of.Names() {
+				if !yield(of, name) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// homes returns the names of all partitions of the queues.
+func (w *Worker) homes() (names []string) {
+	for _, name := range w.partitions() {
+		names = append(names, name)
+	}
+	return names
+}
+
+// names returns the names of the queues.
+func (w *Worker) names() []string {
+	names := make([]string, len(w.queues))
+	for i, queue := range w.queues {
+		names[i] = queue.Queue
+	}
+	return names
 }
 
 // Ready returns nil while the worker takes jobs, and otherwise why it does not.
@@ -138,6 +175,20 @@ func (w *Worker) Ready() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.ready
+}
+
+// Away returns the queues, and partitions of queues, whose node of a Redis Cluster does not answer while
+// others do. The worker is ready then, for what it can serve.
+func (w *Worker) Away() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.gone)
+}
+
+func (w *Worker) setAway(names []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.gone = names
 }
 
 func (w *Worker) setReady(err error) {
@@ -168,7 +219,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 
-	clocks, each := newClocks(w.redis, w.queues)
+	clocks, each := newClocks(w.redis, w.homes())
 	for _, clock := range each {
 		if err := clock.start(ctx); err != nil {
 			return fmt.Errorf("queue: ask redis for the time: %w", err)
@@ -189,7 +240,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	// The worker reports that it is alive until its last call is settled.
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	var beating sync.WaitGroup
-	heart := w.newHeart(id, clocks[w.queues[0]], capacity, sending, dispatchers, renewals)
+	heart := w.newHeart(id, clocks[w.queues[0].Queue], capacity, sending, dispatchers, renewals)
 	heart.begin(alive)
 	beating.Go(func() { heart.Run(alive) })
 	beating.Go(func() { w.heedCancellations(alive) })
@@ -206,7 +257,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	var recoverers []*recoverer
 	for _, d := range dispatchers {
 		r := &recoverer{
-			queue: d.queue, worker: id, redis: w.redis, live: w.live[d.queue], logger: w.logger,
+			queue: d.queue, of: d.of, worker: id, redis: w.redis, live: w.live[d.queue], logger: w.logger,
 			chores: chores.New(d.queue, w.redis, d.limits, w.logger), roles: roles,
 		}
 		recoverers = append(recoverers, r)
@@ -255,7 +306,7 @@ func (w *Worker) finish(running *sync.WaitGroup, cutOff context.CancelFunc) {
 	}
 }
 
-// parts makes the gate and the dispatcher of each queue.
+// parts makes the gate and the dispatcher of each partition.
 func (w *Worker) parts(id string, clocks map[string]*redisClock, roles *roles, capacity *capacity, sending *atomic.Int64, renewals *renewals,
 	running *sync.WaitGroup, base context.Context, stopping, ended <-chan struct{}) []*dispatcher {
 	var dispatchers []*dispatcher
@@ -272,17 +323,17 @@ func (w *Worker) parts(id string, clocks map[string]*redisClock, roles *roles, c
 	for _, h := range w.handlers {
 		lease = max(lease, h.timeout+store.Timeout)
 	}
-	for _, name := range w.queues {
+	for of, name := range w.partitions() {
 		replans := newReplans()
 		limits := &effective.Calendars{Queue: name, Redis: w.redis, Seen: (&kindLog{handlers: w.handlers, logger: w.logger}).look}
 		pauses, starving := &pauses{}, &starvation{}
 		d := &dispatcher{
-			queue: name, worker: id, runs: runs, kinds: kinds, redis: w.redis, capacity: capacity, observer: w.observer, logger: w.logger,
+			queue: name, of: of, worker: id, runs: runs, kinds: kinds, redis: w.redis, capacity: capacity, observer: w.observer, logger: w.logger,
 			limits: limits, clock: clocks[name], pauses: pauses, starving: starving, sending: sending,
-			roles: roles, live: w.live[name], poll: w.poll, wakes: make(chan struct{}, 1), called: make(chan struct{}, 1), stepped: make(chan struct{}, 1), replans: replans, lease: lease,
+			roles: roles, live: w.live[name], poll: slowed(of, w.poll, slowDispatch), wakes: make(chan struct{}, 1), called: make(chan struct{}, 1), stepped: make(chan struct{}, 1), replans: replans, lease: lease,
 		}
 		g := (&gate{
-			queue: name, redis: w.redis, handlers: w.handlers, observer: w.observer, logger: w.logger,
+			queue: name, of: of, clocks: clocks, redis: w.redis, handlers: w.handlers, observer: w.observer, logger: w.logger,
 			clock: clocks[name], capacity: capacity, suspects: suspects, sending: sending, client: client, keys: w.config.PayloadKeys, live: w.live[name], renewals: renewals,
 			limits: limits, pauses: pauses, starving: starving, onWake: d.wake, replans: replans, lease: lease,
 			base: base, running: running, stopping: stopping, ended: ended,

@@ -1,5 +1,6 @@
 // Package partition has the rules by which one queue, or one limit, can be spread over several
-// Redis. It does no I/O and has no clock. Nothing uses it yet but the simulation in bench/scale.
+// Redis. It does no I/O and has no clock. Queues use [Layout]. Nothing uses the rest yet but the
+// simulation in bench/scale.
 //
 //   - [Layout] says which partition of a queue has a tenant, and how partitions are called.
 //   - [Ledger] leases the permits of a shared limit to the partitions, or to queues. There is

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -77,6 +78,34 @@ func (l Layout) Name(i int) string {
 		return l.Queue
 	}
 	return l.Queue + separator + strconv.Itoa(i)
+}
+
+// Names returns the names of all partitions, in order.
+func (l Layout) Names() []string {
+	names := make([]string, l.N)
+	for i := range names {
+		names[i] = l.Name(i + 1)
+	}
+	return names
+}
+
+// Equal reports whether two layouts put all tenants into the same partitions.
+func (l Layout) Equal(other Layout) bool {
+	return l.Queue == other.Queue && l.N == other.N && maps.Equal(l.Pins, other.Pins)
+}
+
+// Home returns the name of the partition of a tenant.
+func (l Layout) Home(tenant string) string { return l.Name(l.Of(tenant)) }
+
+// QueueOf returns the queue of a partition by its name, and any other name as it is.
+func QueueOf(name string) string {
+	if !strings.Contains(name, separator) {
+		return name
+	}
+	if queue, _, ok := Split(name); ok {
+		return queue
+	}
+	return name
 }
 
 // Split is the reverse of [Layout.Name]. It returns false for a name that no partition has.

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
@@ -85,7 +86,7 @@ func (o Outlook) String() string {
 // does not foresee jobs that are enqueued later.
 func (in *Inspector) Outlook(ctx context.Context, queue, tenant string) (Outlook, error) {
 	var o Outlook
-	err := in.ask(ctx, queue, func(f *forecast) error {
+	err := in.askHome(ctx, queue, tenant, func(f *forecast) error {
 		escaped := rediskey.Escape(tenant)
 		known, err := in.lanesKnown(ctx, f)
 		if err != nil {
@@ -139,7 +140,7 @@ func (f *forecast) outlooks(members []*fluid.Member, of ...string) map[string]Ou
 	outlooks := make(map[string]Outlook, len(of))
 	all := f.byTenant(members, of...)
 	for _, tenant := range of {
-		o := Outlook{Queue: f.queue, Tenant: store.Unescape(tenant), Now: f.asked, Waiting: f.backlog[tenant], Confidence: NoForecast}
+		o := Outlook{Queue: partition.QueueOf(f.queue), Tenant: store.Unescape(tenant), Now: f.asked, Waiting: f.backlog[tenant], Confidence: NoForecast}
 		sum, drawn := all[tenant]
 		switch {
 		case o.Waiting <= 0:
@@ -235,7 +236,7 @@ func (in *Inspector) Estimate(ctx context.Context, queue string, batch Batch) (B
 		return fail(validation.Field("costs", reason))
 	}
 	var e BatchEstimate
-	err := in.ask(ctx, queue, func(f *forecast) (err error) {
+	err := in.askHome(ctx, queue, batch.Tenant, func(f *forecast) (err error) {
 		e, err = f.estimate(ctx, in.redis, batch, attributes)
 		return err
 	})
@@ -248,9 +249,9 @@ func (in *Inspector) Estimate(ctx context.Context, queue string, batch Batch) (B
 func (f *forecast) estimate(ctx context.Context, client redis.UniversalClient, batch Batch, attributes string) (BatchEstimate, error) {
 	fail := func(err error) (BatchEstimate, error) { return BatchEstimate{}, err }
 	if kinds := f.rules.Kinds; len(kinds) > 0 && batch.Kind != "" && !slices.Contains(kinds, batch.Kind) {
-		return fail(validation.Field("kind", fmt.Sprintf("queue %s does not serve %s%s", check.Quote(f.queue), check.Quote(batch.Kind), check.Suggest(batch.Kind, kinds))))
+		return fail(validation.Field("kind", fmt.Sprintf("queue %s does not serve %s%s", check.Quote(partition.QueueOf(f.queue)), check.Quote(batch.Kind), check.Suggest(batch.Kind, kinds))))
 	} else if len(kinds) > 1 && batch.Kind == "" {
-		return fail(validation.Field("kind", fmt.Sprintf("queue %s has several kinds; set one of %s", check.Quote(f.queue), strings.Join(kinds, ", "))))
+		return fail(validation.Field("kind", fmt.Sprintf("queue %s has several kinds; set one of %s", check.Quote(partition.QueueOf(f.queue)), strings.Join(kinds, ", "))))
 	}
 	if batch.Kind == "" {
 		batch.Kind = f.soleKind()

@@ -1,8 +1,10 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -12,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/validation"
@@ -37,7 +40,7 @@ const MaxEvents = 1000
 
 // Milliseconds have at most 13 digits until the year 2286, and Redis rejects IDs above
 // its largest one.
-var cursorPattern = regexp.MustCompile(`^[0-9]{1,13}-[0-9]{1,18}(\.[0-9]{1,4})?$`)
+var cursorPattern = regexp.MustCompile(`^([0-9]{1,13})-([0-9]{1,18})(?:@([0-9]{1,2}))?(?:\.([0-9]{1,4}))?$`)
 
 // Events returns the newest n events of a queue or, if after is the ID of an event, the
 // first n after that one; in both cases oldest first. The event of that ID may be deleted
@@ -51,20 +54,83 @@ func Events(ctx context.Context, client redis.UniversalClient, queue, after stri
 	if after != "" && !cursorPattern.MatchString(after) {
 		return nil, validation.Field("after", check.Quote(after)+" is not the id of an event, such as 1767225600000-0.1")
 	}
-	events, err := readEvents(ctx, client, queue, after, n)
+	events, err := eventsOf(ctx, client, queue, placeOf(after), n)
 	if err != nil {
 		return nil, fmt.Errorf("read the events of queue %q: %w", queue, err)
 	}
 	return events, nil
 }
 
+// eventPlace is the place of an event among those of all partitions of its queue: its entry, as it is
+// ordered in Redis, then the partition, and then the event in the entry. The zero place is before all.
+type eventPlace struct{ millis, seq, part, at int64 }
+
+// placeOf reads the ID of an event.
+func placeOf(id string) eventPlace {
+	words := append(cursorPattern.FindStringSubmatch(id), "", "", "", "", "")
+	number := func(i int) int64 { n, _ := strconv.ParseInt(words[i], 10, 64); return n }
+	p := eventPlace{number(1), number(2), max(number(3), 1), number(4)}
+	switch {
+	case id == "":
+		return eventPlace{}
+	case words[4] == "": // all of the entry
+		p.at = math.MaxInt64
+	}
+	return p
+}
+
+func (p eventPlace) compare(to eventPlace) int {
+	return cmp.Or(cmp.Compare(p.millis, to.millis), cmp.Compare(p.seq, to.seq), cmp.Compare(p.part, to.part), cmp.Compare(p.at, to.at))
+}
+
+// eventsOf merges the events of all partitions.
+func eventsOf(ctx context.Context, client redis.UniversalClient, queue string, after eventPlace, n int) ([]Event, error) {
+	l, err := store.ReadLayout(ctx, client, queue)
+	if err != nil {
+		return nil, err
+	}
+	if l.N == 1 {
+		return readEvents(ctx, client, queue, after, n)
+	}
+	type part struct {
+		now    time.Time
+		events []Event
+	}
+	parts, err := ofEach(l.Names(), func(name string) (p part, err error) {
+		if p.now, err = store.Time(ctx, client, store.Key(name, "events")); err == nil {
+			p.events, err = readEvents(ctx, client, name, after, n)
+		}
+		return p, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var all []Event
+	until := parts[0].now
+	for _, p := range parts {
+		all = append(all, p.events...)
+		if p.now.Before(until) {
+			until = p.now
+		}
+	}
+	// Of nodes whose clocks differ, one may still get events before those of another. They must not
+	// come behind the cursor of who has read these.
+	all = slices.DeleteFunc(all, func(e Event) bool { return e.At.UnixMilli() >= until.UnixMilli() })
+	slices.SortFunc(all, func(a, b Event) int { return placeOf(a.ID).compare(placeOf(b.ID)) })
+	if after == (eventPlace{}) {
+		return all[max(len(all)-n, 0):], nil
+	}
+	return all[:min(n, len(all))], nil
+}
+
 // eventsAtATime is how many entries of the stream are read at a time. Each has at least
 // one event.
 const eventsAtATime = 100
 
-func readEvents(ctx context.Context, client redis.UniversalClient, queue, after string, n int) (events []Event, err error) {
+// readEvents reads the events of a partition.
+func readEvents(ctx context.Context, client redis.UniversalClient, queue string, after eventPlace, n int) (events []Event, err error) {
 	stream, most := store.Key(queue, "events"), int64(min(n, eventsAtATime))
-	if after == "" {
+	if after == (eventPlace{}) {
 		for end := "+"; len(events) < n; {
 			entries, err := client.XRevRangeN(ctx, stream, end, "-", most).Result()
 			if err != nil {
@@ -84,8 +150,7 @@ func readEvents(ctx context.Context, client redis.UniversalClient, queue, after 
 		slices.Reverse(events)
 		return events, nil
 	}
-	entry, _, _ := strings.Cut(after, ".")
-	for begin := entry; len(events) < n; {
+	for begin := fmt.Sprintf("%d-%d", after.millis, after.seq); len(events) < n; {
 		entries, err := client.XRangeN(ctx, stream, begin, "+", most).Result()
 		if err != nil {
 			return nil, err
@@ -93,10 +158,9 @@ func readEvents(ctx context.Context, client redis.UniversalClient, queue, after 
 		for _, entry := range entries {
 			begin = "(" + entry.ID
 			for _, event := range readEntry(queue, entry) {
-				if !isBehind(event.ID, after) {
-					continue
+				if placeOf(event.ID).compare(after) > 0 {
+					events = append(events, event)
 				}
-				events = append(events, event)
 			}
 		}
 		if len(entries) < int(most) {
@@ -106,23 +170,16 @@ func readEvents(ctx context.Context, client redis.UniversalClient, queue, after 
 	return events[:min(n, len(events))], nil
 }
 
-// isBehind reports whether an event comes after the one of a cursor.
-func isBehind(id, cursor string) bool {
-	entry, place, _ := strings.Cut(cursor, ".")
-	of, at, _ := strings.Cut(id, ".")
-	if of != entry {
-		return true // entries before it are not read
-	}
-	n, _ := strconv.Atoi(at)
-	known, err := strconv.Atoi(place)
-	return err == nil && n > known
-}
-
 // readEntry reads the events of an entry that record.lua wrote. Fields that it cannot
 // read are zero.
 func readEntry(queue string, entry redis.XMessage) []Event {
 	number := func(s string) int64 { n, _ := strconv.ParseInt(s, 10, 64); return max(n, 0) }
 	millis, _, _ := strings.Cut(entry.ID, "-")
+	id := entry.ID
+	_, part, _ := partition.Split(queue)
+	if part > 1 {
+		id += "@" + strconv.Itoa(part)
+	}
 	var events []Event
 	for i := 1; ; i++ {
 		text, ok := entry.Values[strconv.Itoa(i)].(string)
@@ -132,7 +189,7 @@ func readEntry(queue string, entry redis.XMessage) []Event {
 		words := append(strings.SplitN(text, "\t", 4), "", "", "", "")
 		run := append(strings.SplitN(words[3], " ", 8), "", "", "", "", "", "", "", "")
 		events = append(events, Event{
-			ID: entry.ID + "." + strconv.Itoa(i), At: time.UnixMilli(number(millis)), Queue: queue, Job: words[0], Kind: store.Unescape(words[1]), Tenant: store.Unescape(words[2]),
+			ID: id + "." + strconv.Itoa(i), At: time.UnixMilli(number(millis)), Queue: partition.QueueOf(queue), Job: words[0], Kind: store.Unescape(words[1]), Tenant: store.Unescape(words[2]),
 			Outcome: lifecycle.Outcome(run[0]), Answer: lifecycle.Answer(run[1]), Attempt: int(number(run[2])), Took: time.Duration(number(run[4])) * time.Microsecond, Reason: run[7],
 		})
 	}

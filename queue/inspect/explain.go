@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/fluid"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -123,7 +124,7 @@ func (e Explanation) but() string {
 // round trips, whatever the number of tenants and the depth of their backlogs. With more than
 // 5,000 lanes it looks at a random sample of 1,000, and is at most roughly sure.
 func (in *Inspector) Explain(ctx context.Context, queue, id string) (Explanation, error) {
-	e, _, err := in.explain(ctx, queue, id)
+	_, e, _, err := in.explain(ctx, queue, id)
 	if err != nil {
 		return Explanation{}, fmt.Errorf("explain job %s of queue %q: %w", check.Quote(id), queue, err)
 	}
@@ -137,9 +138,25 @@ type explained struct {
 	result           []byte // nil: none
 }
 
-func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation, explained, error) {
+// explain explains a job, and returns its partition.
+func (in *Inspector) explain(ctx context.Context, queue, id string) (home string, e Explanation, task explained, err error) {
+	l, err := in.layout(ctx, queue)
+	if err != nil {
+		return "", e, task, err
+	}
+	home = l.Names()[0]
+	if l.N > 1 {
+		if home, _, err = in.find(ctx, queue, id); err != nil {
+			return "", e, task, err
+		}
+	}
+	e, task, err = in.explainIn(ctx, home, id)
+	return home, e, task, err
+}
+
+func (in *Inspector) explainIn(ctx context.Context, queue, id string) (Explanation, explained, error) {
 	fail := func(err error) (Explanation, explained, error) { return Explanation{}, explained{}, err }
-	e := Explanation{Queue: queue, ID: id, Confidence: NoForecast}
+	e := Explanation{Queue: partition.QueueOf(queue), ID: id, Confidence: NoForecast}
 	pipe := in.redis.Pipeline()
 	clock := store.AddTime(ctx, pipe, in.redis, store.Key(queue, "waiting"))
 	fields := pipe.HMGet(ctx, asynqwire.Key(queue, "t:"+id), "state", "msg", "group", "hg_slot", "hg_done", "hg_error", "hg_base", "hg_cost", "hg_costs", "hg_log", "result", "hg_outcome", "hg_owner", "hg_progress")
@@ -208,7 +225,7 @@ func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation
 			e.At = e.Until
 		}
 	}
-	if e.Unserved, err = in.Unserved(ctx, queue, e.Kind); err != nil {
+	if e.Unserved, err = in.Unserved(ctx, e.Queue, e.Kind); err != nil {
 		return fail(err)
 	}
 	if e.Unserved != nil {

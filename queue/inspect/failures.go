@@ -79,7 +79,7 @@ type failedJob struct {
 // maxFailures is how many archived jobs are grouped, the newest.
 const maxFailures = 10_000
 
-// failures is what an Inspector keeps about the failures of one queue.
+// failures is what an Inspector keeps about the failures of one partition.
 type failures struct {
 	turn     chan struct{}
 	jobs     []failedJob // the newest first
@@ -119,7 +119,26 @@ func (in *Inspector) FailedByTenant(ctx context.Context, queue string) (map[stri
 	return tenants, nil
 }
 
+// failures returns the newest archived jobs of the partitions that answer, the newest first.
 func (in *Inspector) failures(ctx context.Context, queue string) ([]failedJob, error) {
+	l, err := in.layout(ctx, queue)
+	if err != nil {
+		return nil, err
+	}
+	names, err := in.answering(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	all, err := ofEach(names, func(name string) ([]failedJob, error) { return in.failuresIn(ctx, name) })
+	if err != nil || len(all) == 1 {
+		return slices.Concat(all...), err
+	}
+	jobs := slices.Concat(all...)
+	slices.SortStableFunc(jobs, func(a, b failedJob) int { return b.at.Compare(a.at) })
+	return jobs[:min(len(jobs), maxFailures)], nil
+}
+
+func (in *Inspector) failuresIn(ctx context.Context, queue string) ([]failedJob, error) {
 	known := &in.watch(queue).failures
 	done, err := take(ctx, known.turn)
 	if err != nil {

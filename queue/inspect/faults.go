@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,6 +23,11 @@ type Fault struct {
 // Faults returns the faults of a queue, by time: at most 100, and none if no fault was
 // reported for an hour.
 func Faults(ctx context.Context, client redis.UniversalClient, queue string) ([]Fault, error) {
+	all, err := ofAll(ctx, client, queue, func(name string) ([]Fault, error) { return faultsIn(ctx, client, name) })
+	return mergeFaults(slices.Concat(all...)), err
+}
+
+func faultsIn(ctx context.Context, client redis.UniversalClient, queue string) ([]Fault, error) {
 	reports, err := store.ReadFaults(ctx, client, queue)
 	faults := make([]Fault, len(reports))
 	for i, report := range reports {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -71,26 +73,45 @@ type AsynqGauges struct {
 
 // Gauges reads the numbers of a queue, again at each call. It takes Redis about a
 // millisecond, regardless of how many jobs wait in how many lanes. For a queue that does
-// not exist they are zero.
+// not exist they are zero. The error is an [AwayError] if some partitions of the queue do not
+// answer.
 func (in *Inspector) Gauges(ctx context.Context, queue string) (Gauges, error) {
-	fail := func(err error) (Gauges, error) { return Gauges{}, fmt.Errorf("gauges of queue %q: %w", queue, err) }
+	l, err := in.layout(ctx, queue)
+	var names []string
+	if err == nil {
+		names, err = in.answering(ctx, l)
+	}
+	if err == nil && len(names) < l.N {
+		err = &AwayError{queue, l.N - len(names), l.N} // sums of some would look as if jobs had gone
+	}
+	var all []Gauges
+	if err == nil {
+		all, err = ofEach(names, func(name string) (Gauges, error) { return in.gaugesIn(ctx, name) })
+	}
+	if err != nil {
+		return Gauges{}, fmt.Errorf("gauges of queue %q: %w", queue, err)
+	}
+	return mergeGauges(queue, all), nil
+}
+
+func (in *Inspector) gaugesIn(ctx context.Context, queue string) (Gauges, error) {
 	var rules limits.Queue
 	var reply any
 	for try := 1; ; try++ {
 		stored, err := effective.ReadQueue(ctx, in.redis, queue)
 		if err != nil {
-			return fail(err)
+			return Gauges{}, err
 		}
 		if rules, err = stored.Decode(); err != nil {
-			return fail(err)
+			return Gauges{}, err
 		}
 		now, err := store.Time(ctx, in.redis, store.Key(queue, "limits"))
 		if err != nil {
-			return fail(err)
+			return Gauges{}, err
 		}
 		calendars, err := stored.Calendars(now)
 		if err != nil {
-			return fail(err)
+			return Gauges{}, err
 		}
 		args := []any{queue, calendars, gaugedLanes, store.WholeQueue}
 		for _, kind := range rules.Kinds {
@@ -105,20 +126,16 @@ func (in *Inspector) Gauges(ctx context.Context, queue string) (Gauges, error) {
 		}
 		// The limits were changed meanwhile.
 		if !effective.Stale(err) || try == 3 {
-			return fail(err)
+			return Gauges{}, err
 		}
 	}
-	g, err := gaugesOf(queue, rules, reply)
-	if err != nil {
-		return fail(err)
-	}
-	return g, nil
+	return gaugesOf(rules, reply)
 }
 
-func gaugesOf(queue string, rules limits.Queue, reply any) (Gauges, error) {
+func gaugesOf(rules limits.Queue, reply any) (Gauges, error) {
 	read := store.Read(reply)
 	now, n, seen := read.Int(), read.List(), read.List()
-	g := Gauges{Queue: queue, Waiting: n.Int(), Tenants: n.Int(), Enqueued: n.Int()}
+	g := Gauges{Waiting: n.Int(), Tenants: n.Int(), Enqueued: n.Int()}
 	moved := n.Int()
 	g.Scheduled, g.Retry, g.Pending, g.Active = n.Int(), n.Int(), n.Int(), n.Int()
 	g.Asynq.Archived, g.Completed, g.Asynq.Processed, g.Asynq.Failed, g.Asynq.Paused = n.Int(), n.Int(), n.Int(), n.Int(), n.Flag()
@@ -168,19 +185,28 @@ func (in *Inspector) TenantGauges(ctx context.Context, queue string, tenants []s
 	if len(tenants) == 0 {
 		return nil, nil
 	}
-	fields := make([]string, len(tenants))
-	for i, tenant := range tenants {
-		fields[i] = rediskey.Escape(tenant)
+	l, err := in.layout(ctx, queue)
+	if err != nil {
+		return nil, fmt.Errorf("tenants of queue %q: %w", queue, err)
 	}
-	pipe := in.redis.Pipeline()
-	counted := pipe.HMGet(ctx, store.TenantsKey(queue), fields...)
+	fields, places := map[string][]string{}, map[string][]int{} // by partition
+	for i, tenant := range tenants {
+		home := l.Home(tenant)
+		fields[home], places[home] = append(fields[home], rediskey.Escape(tenant)), append(places[home], i)
+	}
+	pipe, counted := in.redis.Pipeline(), map[string]*redis.SliceCmd{}
+	for home, names := range fields {
+		counted[home] = pipe.HMGet(ctx, store.TenantsKey(home), names...)
+	}
 	if err := store.Execute(ctx, pipe); err != nil {
 		return nil, fmt.Errorf("tenants of queue %q: %w", queue, err)
 	}
 	all := make([]TenantGauges, len(tenants))
-	for i, tenant := range tenants {
-		n := store.ReadCounts(store.Texts(counted.Val())[i])
-		all[i] = TenantGauges{tenant, n.Waiting, n.Done, n.Jobs, n.Bytes}
+	for home, reply := range counted {
+		for n, text := range store.Texts(reply.Val()) {
+			i, n := places[home][n], store.ReadCounts(text)
+			all[i] = TenantGauges{tenants[i], n.Waiting, n.Done, n.Jobs, n.Bytes}
+		}
 	}
 	return all, nil
 }

@@ -14,8 +14,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/queue/internal/fluid"
+	"github.com/headgate/headgate/queue/internal/refreshed"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
@@ -35,15 +37,16 @@ type Inspector struct {
 	keys    *encryption.Keys
 	serving renewed[serving]
 
-	mu     sync.Mutex
-	queues map[string]*watched
+	mu      sync.Mutex
+	queues  map[string]*watched                           // by partition
+	layouts map[string]*refreshed.Value[partition.Layout] // by queue
 }
 
 // New returns an Inspector that uses the given Redis client, which the caller has to
 // close. It is safe for concurrent use. A program should have only one, because readings
 // are shared within it.
 func New(client redis.UniversalClient) *Inspector {
-	return &Inspector{redis: client, serving: newRenewed[serving](), queues: map[string]*watched{}}
+	return &Inspector{redis: client, serving: newRenewed[serving](), queues: map[string]*watched{}, layouts: map[string]*refreshed.Value[partition.Layout]{}}
 }
 
 // Decrypt makes the Inspector decrypt payloads and results; see [queue.Client.Encrypt]. It must be called
@@ -53,18 +56,18 @@ func (in *Inspector) Decrypt(keys *encryption.Keys) *Inspector {
 	return in
 }
 
-// maxWatched is for how many queues readings are kept. Callers can also ask about queues
-// that do not exist.
-const maxWatched = 100
+// maxWatched is for how many partitions of queues readings are kept. Callers can also ask about
+// queues that do not exist.
+const maxWatched = 1000
 
-// watched is what an Inspector keeps about one queue.
+// watched is what an Inspector keeps about one partition of a queue.
 type watched struct {
 	forecast renewed[forecast]
 	tenants  renewed[tenantList]
 	failures failures
 }
 
-// watch returns what is kept about a queue.
+// watch returns what is kept about a partition.
 func (in *Inspector) watch(queue string) *watched {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -82,11 +85,20 @@ func (in *Inspector) watch(queue string) *watched {
 // errChanged reports that limits or pauses were changed since the forecast was read.
 var errChanged = errors.New("limits or pauses were changed meanwhile")
 
-// ask calls question with a copy of the forecast. If the question finds that something
+// ask calls question with a copy of the forecast of a partition. If the question finds that something
 // has changed since, ask calls it again with a new forecast, but at most three times in
 // all: providers may pause tenants all the time.
 func (in *Inspector) ask(ctx context.Context, queue string, question func(*forecast) error) error {
 	return store.Patient(ctx, func() error { return in.askNow(ctx, queue, question) })
+}
+
+// askHome calls question with a copy of the forecast of a tenant's partition, as ask does.
+func (in *Inspector) askHome(ctx context.Context, queue, tenant string, question func(*forecast) error) error {
+	home, err := in.home(ctx, queue, tenant)
+	if err != nil {
+		return err
+	}
+	return in.ask(ctx, home, question)
 }
 
 func (in *Inspector) askNow(ctx context.Context, queue string, question func(*forecast) error) error {

@@ -2,14 +2,12 @@ package inspect
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue/encryption"
@@ -38,13 +36,10 @@ type JobDetail struct {
 	Timeline []lifecycle.Event // oldest first; empty for a job that waits for its first call
 }
 
-// Owner returns the tenant and the kind of a job, or [lifecycle.ErrNoJob]. It takes one command,
-// whatever the job, so that its time tells nothing.
+// Owner returns the tenant and the kind of a job, or [lifecycle.ErrNoJob]. It takes the same
+// commands whether there is such a job or not, so that its time tells nothing.
 func (in *Inspector) Owner(ctx context.Context, queue, id string) (tenant, kind string, err error) {
-	lane, err := in.redis.HGet(ctx, asynqwire.Key(queue, "t:"+id), "group").Result()
-	if errors.Is(err, redis.Nil) {
-		err = lifecycle.ErrNoJob
-	}
+	_, lane, err := in.find(ctx, queue, id)
 	if err != nil {
 		return "", "", fmt.Errorf("owner of job %s of queue %q: %w", check.Quote(id), queue, err)
 	}
@@ -52,11 +47,25 @@ func (in *Inspector) Owner(ctx context.Context, queue, id string) (tenant, kind 
 	return store.Unescape(of.Tenant), store.Unescape(of.Kind), nil
 }
 
+// find returns the partition and the lane of a job, or [lifecycle.ErrNoJob]. It takes the same commands
+// whether there is such a job or not.
+func (in *Inspector) find(ctx context.Context, queue, id string) (home, lane string, err error) {
+	l, err := in.layout(ctx, queue)
+	if err != nil {
+		return "", "", err
+	}
+	home, lane, err = store.FindJob(ctx, in.redis, l, id)
+	if err == nil && home == "" {
+		err = lifecycle.ErrNoJob
+	}
+	return home, lane, err
+}
+
 // Job returns everything that is known about one job, or [lifecycle.ErrNoJob]. The
 // payload, the headers and the result are complete; callers that show them may have to
 // redact them.
 func (in *Inspector) Job(ctx context.Context, queue, id string) (JobDetail, error) {
-	e, task, err := in.explain(ctx, queue, id)
+	home, e, task, err := in.explain(ctx, queue, id)
 	if err != nil {
 		return JobDetail{}, fmt.Errorf("job %s of queue %q: %w", check.Quote(id), queue, err)
 	}
@@ -65,9 +74,9 @@ func (in *Inspector) Job(ctx context.Context, queue, id string) (JobDetail, erro
 		Explanation: e, Priority: m.Priority(), Cost: 1, Costs: store.DecodeCosts(task.costs), Attributes: decodeAttributes(m.Headers[asynqwire.HeaderAttributes]),
 		Headers: asynqwire.ReadHeaders(m.Headers), Retention: m.Retention, Timeline: store.ReadLog(task.log),
 	}
-	d.Payload, err = in.keys.Decrypt(m.Payload, encryption.PlaceOf(queue, id, encryption.Payload))
+	d.Payload, err = in.keys.Decrypt(m.Payload, encryption.PlaceOf(home, id, encryption.Payload))
 	if err == nil {
-		d.Result, err = in.keys.Decrypt(task.result, encryption.PlaceOf(queue, id, encryption.Result))
+		d.Result, err = in.keys.Decrypt(task.result, encryption.PlaceOf(home, id, encryption.Result))
 	}
 	if err != nil {
 		d.Locked = err.Error()

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
@@ -108,11 +109,22 @@ func (in *Inspector) ListJobs(ctx context.Context, queue string, q JobQuery) (Jo
 	if err != nil {
 		return JobPage{}, err
 	}
+	l, err := in.layout(ctx, queue)
+	if err != nil {
+		return JobPage{}, fmt.Errorf("list the jobs of queue %q: %w", queue, err)
+	}
+	homes := l.Names()
+	if q.Tenant != "" {
+		homes = []string{l.Home(q.Tenant)}
+	}
 	var page JobPage
-	if q.State == lifecycle.StateWaiting {
-		page, err = in.waiting(ctx, queue, q, at)
-	} else {
-		page, err = in.listed(ctx, queue, q, at)
+	switch q.State {
+	case lifecycle.StateWaiting:
+		page, err = in.waiting(ctx, homes, q, at)
+	case lifecycle.StatePending, lifecycle.StateActive:
+		page, err = in.released(ctx, homes, q, at)
+	default:
+		page, err = in.listed(ctx, homes, q, at)
 	}
 	if err != nil {
 		return JobPage{}, fmt.Errorf("list the jobs of queue %q: %w", queue, err)
@@ -124,8 +136,8 @@ func (in *Inspector) ListJobs(ctx context.Context, queue string, q JobQuery) (Jo
 type jobCursor struct {
 	lane  string // for waiting jobs
 	at    string // µs, or how many jobs were looked at; "" at the beginning
-	id    string
-	ended bool // nothing comes after it
+	id    string // of a job, or for pending and active jobs the partition
+	ended bool   // nothing comes after it
 }
 
 const maxCursor = 4096
@@ -159,13 +171,74 @@ func readCursor(q JobQuery) (jobCursor, error) {
 	return c, nil
 }
 
-// listed returns jobs that are not in lanes.
-func (in *Inspector) listed(ctx context.Context, queue string, q JobQuery, at jobCursor) (JobPage, error) {
+// listed returns jobs of sets that are in the order of their times. The partitions are merged. Each page
+// ends where all that it looked at of one partition ended.
+func (in *Inspector) listed(ctx context.Context, homes []string, q JobQuery, at jobCursor) (JobPage, error) {
 	var page JobPage
+	each := max(lookedOnce/len(homes), 20)
 	for looked := 0; ; {
-		rows, next, n, err := in.jobs(ctx, queue, q, at, q.Limit-len(page.Jobs), min(lookedOnce, maxLooked-looked), nil, true)
+		type part struct {
+			rows   []JobRow
+			next   jobCursor
+			looked int
+		}
+		parts, err := ofEach(homes, func(home string) (p part, err error) {
+			p.rows, p.next, p.looked, err = in.jobs(ctx, home, q, at, q.Limit-len(page.Jobs), min(each, maxLooked-looked), nil, true)
+			return p, err
+		})
 		if err != nil {
 			return JobPage{}, err
+		}
+		end := jobCursor{ended: true}
+		var rows []JobRow
+		for _, p := range parts {
+			looked += p.looked
+			rows = append(rows, p.rows...)
+			if !p.next.ended && (end.ended || q.compare(p.next, end) < 0) {
+				end = p.next
+			}
+		}
+		place := func(row JobRow) jobCursor {
+			return jobCursor{at: strconv.FormatInt(row.At.UnixMicro(), 10), id: row.ID}
+		}
+		slices.SortStableFunc(rows, func(a, b JobRow) int { return q.compare(place(a), place(b)) })
+		if !end.ended {
+			rows = slices.DeleteFunc(rows, func(row JobRow) bool { return q.compare(place(row), end) > 0 })
+		}
+		if room := q.Limit - len(page.Jobs); len(rows) > room {
+			rows = rows[:room]
+			end = place(rows[room-1])
+		}
+		page.Jobs, page.Next, at = append(page.Jobs, rows...), end.text(), end
+		if end.ended || len(page.Jobs) >= q.Limit || looked >= maxLooked {
+			return page, nil
+		}
+	}
+}
+
+// compare orders places in a set as jobs.lua does.
+func (q JobQuery) compare(a, b jobCursor) int {
+	x, _ := strconv.ParseInt(a.at, 10, 64)
+	y, _ := strconv.ParseInt(b.at, 10, 64)
+	order := cmp.Or(cmp.Compare(x, y), strings.Compare(a.id, b.id))
+	if q.State == lifecycle.StateArchived {
+		return -order
+	}
+	return order
+}
+
+// released returns jobs of lists, of one partition after the other.
+func (in *Inspector) released(ctx context.Context, homes []string, q JobQuery, at jobCursor) (JobPage, error) {
+	i := max(slices.Index(homes, at.id), 0)
+	var page JobPage
+	for looked := 0; ; {
+		rows, next, n, err := in.jobs(ctx, homes[i], q, jobCursor{at: at.at}, q.Limit-len(page.Jobs), min(lookedOnce, maxLooked-looked), nil, true)
+		if err != nil {
+			return JobPage{}, err
+		}
+		if next.id = homes[i]; next.ended && i+1 < len(homes) {
+			i++
+			next = jobCursor{at: "0", id: homes[i]}
 		}
 		page.Jobs, page.Next, at = append(page.Jobs, rows...), next.text(), next
 		if looked += n; next.ended || len(page.Jobs) >= q.Limit || looked >= maxLooked {
@@ -174,24 +247,34 @@ func (in *Inspector) listed(ctx context.Context, queue string, q JobQuery, at jo
 	}
 }
 
+// laneIn is a lane and its partition.
+type laneIn struct{ home, name string }
+
 // waiting returns jobs that are in lanes: those of one tenant together, if it has few
 // lanes, and otherwise one lane after the other.
-func (in *Inspector) waiting(ctx context.Context, queue string, q JobQuery, at jobCursor) (JobPage, error) {
-	lanes, merged, err := in.lanesBehind(ctx, queue, q.Tenant, at.lane)
+func (in *Inspector) waiting(ctx context.Context, homes []string, q JobQuery, at jobCursor) (JobPage, error) {
+	lanes, merged, err := in.lanesBehind(ctx, homes, q.Tenant, at.lane)
 	if err != nil {
 		return JobPage{}, err
 	}
-	if !merged && len(lanes) > 0 && lanes[0] != at.lane {
+	if !merged && len(lanes) > 0 && lanes[0].name != at.lane {
 		at = jobCursor{}
 	}
 	var page JobPage
-	for looked, calls := 0, 0; len(lanes) > 0; calls++ {
-		some := lanes[:min(len(lanes), lanesOnce)]
-		if calls == maxLooked/lanesOnce || looked >= maxLooked || len(page.Jobs) >= q.Limit {
-			page.Next = jobCursor{lane: lanes[0], at: at.at, id: at.id}.text()
+	for looked, seen := 0, 0; len(lanes) > 0; {
+		home, some := lanes[0].home, []string(nil)
+		for _, l := range lanes[:min(len(lanes), lanesOnce)] {
+			if l.home != home {
+				break
+			}
+			some = append(some, l.name)
+		}
+		if seen >= maxLooked || looked >= maxLooked || len(page.Jobs) >= q.Limit {
+			page.Next = jobCursor{lane: lanes[0].name, at: at.at, id: at.id}.text()
 			return page, nil
 		}
-		rows, next, n, err := in.jobs(ctx, queue, q, at, q.Limit-len(page.Jobs), min(lookedOnce, maxLooked-looked), some, merged)
+		seen += len(some)
+		rows, next, n, err := in.jobs(ctx, home, q, at, q.Limit-len(page.Jobs), min(lookedOnce, maxLooked-looked), some, merged)
 		if err != nil {
 			return JobPage{}, err
 		}
@@ -202,7 +285,7 @@ func (in *Inspector) waiting(ctx context.Context, queue string, q JobQuery, at j
 		case merged:
 			at = next
 		default:
-			lanes, at = lanes[max(slices.Index(lanes, next.lane), 0):], next
+			lanes, at = lanes[max(slices.Index(some, next.lane), 0):], next
 		}
 	}
 	return page, nil
@@ -210,29 +293,48 @@ func (in *Inspector) waiting(ctx context.Context, queue string, q JobQuery, at j
 
 // lanesBehind returns the lanes of a tenant ("": of all, by tenant and name), and whether
 // they are merged. If they are not, it returns only the lanes from `from` on.
-func (in *Inspector) lanesBehind(ctx context.Context, queue, tenant, from string) (lanes []string, merged bool, err error) {
-	stored, err := effective.ReadQueue(ctx, in.redis, queue)
-	if err != nil {
-		return nil, false, err
-	}
-	if tenant != "" && len(stored.Attributes) == 0 {
-		return []string{rediskey.Escape(tenant)}, true, nil
-	}
-	known, err := in.tenantList(ctx, queue)
-	if err != nil {
-		return nil, false, err
-	}
-	if tenant != "" {
-		escaped := rediskey.Escape(tenant)
-		lanes := append([]string{escaped}, known.lanes[escaped]...)
-		slices.Sort(lanes)
-		if len(lanes) <= lanesOnce {
-			return lanes, true, nil
+func (in *Inspector) lanesBehind(ctx context.Context, homes []string, tenant, from string) (lanes []laneIn, merged bool, err error) {
+	if tenant == "" {
+		known, err := ofEach(homes, func(home string) ([]laneIn, error) {
+			list, err := in.tenantList(ctx, home)
+			if err != nil {
+				return nil, err
+			}
+			return lanesOf(home, list.lanesFrom(from)), nil
+		})
+		lanes = slices.Concat(known...)
+		if len(homes) > 1 {
+			slices.SortFunc(lanes, func(a, b laneIn) int { return compareLanes(a.name, b.name) })
 		}
-		at, _ := slices.BinarySearch(lanes, from)
-		return lanes[at:], false, nil
+		return lanes, false, err
 	}
-	return known.lanesFrom(from), false, nil
+	home, escaped := homes[0], rediskey.Escape(tenant)
+	stored, err := effective.ReadQueue(ctx, in.redis, home)
+	if err != nil {
+		return nil, false, err
+	}
+	if len(stored.Attributes) == 0 {
+		return []laneIn{{home, escaped}}, true, nil
+	}
+	known, err := in.tenantList(ctx, home)
+	if err != nil {
+		return nil, false, err
+	}
+	names := append([]string{escaped}, known.lanes[escaped]...)
+	slices.Sort(names)
+	if len(names) <= lanesOnce {
+		return lanesOf(home, names), true, nil
+	}
+	at, _ := slices.BinarySearch(names, from)
+	return lanesOf(home, names[at:]), false, nil
+}
+
+func lanesOf(home string, names []string) []laneIn {
+	lanes := make([]laneIn, len(names))
+	for i, name := range names {
+		lanes[i] = laneIn{home, name}
+	}
+	return lanes
 }
 
 // jobs runs jobs.lua. next is where it ended.
@@ -303,7 +405,7 @@ func jobRow(state lifecycle.State, read *store.Reply) (JobRow, error) {
 // QueuesOf returns the queues that have a job of this id, sorted by name: ids are unique only
 // within a queue.
 func QueuesOf(ctx context.Context, client redis.UniversalClient, id string) ([]string, error) {
-	queues, err := Queues(ctx, client)
+	queues, err := store.AllPartitions(ctx, client)
 	if err != nil {
 		return nil, err
 	}
@@ -318,9 +420,9 @@ func QueuesOf(ctx context.Context, client redis.UniversalClient, id string) ([]s
 	var found []string
 	for i, reply := range replies {
 		if reply.Val() > 0 {
-			found = append(found, queues[i])
+			found = append(found, partition.QueueOf(queues[i]))
 		}
 	}
 	slices.Sort(found)
-	return found, nil
+	return slices.Compact(found), nil
 }

@@ -24,7 +24,11 @@ func LimitsInForce(ctx context.Context, client redis.UniversalClient, queue, ten
 		return nil, err
 	}
 	field := rediskey.Escape(tenant)
-	e, _, err := effective.ReadTenant(ctx, client, queue, field)
+	l, err := store.ReadLayout(ctx, client, queue)
+	var e effective.Limits
+	if err == nil {
+		e, _, err = effective.ReadTenant(ctx, client, l.Home(tenant), field)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("limits of queue %q: %w", queue, err)
 	}

@@ -44,17 +44,25 @@ func Overrides(ctx context.Context, client redis.UniversalClient, queue string, 
 	if err := store.CheckQueue(ctx, client, queue); err != nil {
 		return nil, err
 	}
-	fail := func(err error) ([]Overridden, error) {
+	all, err := ofAll(ctx, client, queue, func(name string) ([]Overridden, error) { return overridesIn(ctx, client, name, tenants) })
+	if err != nil {
 		return nil, fmt.Errorf("overrides of queue %q: %w", queue, err)
 	}
+	merged := slices.Concat(all...)
+	slices.SortStableFunc(merged, func(a, b Overridden) int { return strings.Compare(a.Tenant, b.Tenant) })
+	return merged[:min(len(merged), maxOverridden)], nil
+}
+
+// overridesIn returns the overrides in a partition, in no order of the tenants.
+func overridesIn(ctx context.Context, client redis.UniversalClient, queue string, tenants []string) ([]Overridden, error) {
 	now, err := store.Time(ctx, client, store.Key(queue, "overrides"))
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
 	changed := map[string]string{}
 	if len(tenants) == 0 {
 		if changed, err = store.ScanHash(ctx, client, store.Key(queue, "overrides")); err != nil {
-			return fail(err)
+			return nil, err
 		}
 	} else {
 		names := make([]string, len(tenants))
@@ -63,7 +71,7 @@ func Overrides(ctx context.Context, client redis.UniversalClient, queue string, 
 		}
 		found, err := client.HMGet(ctx, store.Key(queue, "overrides"), names...).Result()
 		if err != nil {
-			return fail(err)
+			return nil, err
 		}
 		for i, text := range store.Texts(found) {
 			if text != "" {
@@ -82,7 +90,7 @@ func Overrides(ctx context.Context, client redis.UniversalClient, queue string, 
 	for chunk := range slices.Chunk(fields, store.MaxKeys) {
 		found, err := client.HMGet(ctx, store.Key(queue, "limits"), chunk...).Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
-			return fail(err)
+			return nil, err
 		}
 		for i, text := range store.Texts(found) {
 			if text != "" {
@@ -92,11 +100,11 @@ func Overrides(ctx context.Context, client redis.UniversalClient, queue string, 
 	}
 	with, err := effective.Read(stored, changed, now)
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
 	without, err := effective.Read(stored, nil, now)
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
 	var all []Overridden
 	for tenant := range changed {
@@ -115,6 +123,5 @@ func Overrides(ctx context.Context, client redis.UniversalClient, queue string, 
 			all = append(all, Overridden{store.Unescape(tenant), f, file})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Overridden) int { return strings.Compare(a.Tenant, b.Tenant) })
-	return all[:min(len(all), maxOverridden)], nil
+	return all, nil
 }

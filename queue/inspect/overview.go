@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/fluid"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -43,9 +44,9 @@ type Overview struct {
 	Answers map[lifecycle.Answer]int64 // calls ever made by all workers, by their answer
 	Calls   int64                      // the sum of Answers
 
-	// Unserved is why no worker takes jobs of the queue: no worker serves it, or workers
-	// have no handlers for kinds of waiting jobs. UnservedJobs is how many jobs wait
-	// because of that.
+	// Unserved is why no worker takes jobs of the queue: no worker serves it, workers
+	// have no handlers for kinds of waiting jobs, or partitions do not answer. UnservedJobs is how
+	// many jobs wait because of that. Partitions that do not answer are not counted in any number.
 	Unserved     []Unserved
 	UnservedJobs int64
 
@@ -65,13 +66,27 @@ func (in *Inspector) Overview(ctx context.Context, queue string) (Overview, erro
 	if err := store.CheckQueue(ctx, in.redis, queue); err != nil {
 		return Overview{}, err
 	}
-	var o Overview
-	err := in.ask(ctx, queue, func(f *forecast) (err error) {
-		o, err = f.overview(ctx, in.redis)
-		return err
-	})
+	l, err := in.layout(ctx, queue)
+	var names []string
+	if err == nil {
+		names, err = in.answering(ctx, l)
+	}
+	var all []Overview
+	if err == nil {
+		all, err = ofEach(names, func(name string) (o Overview, err error) {
+			err = in.ask(ctx, name, func(f *forecast) (err error) {
+				o, err = f.overview(ctx, in.redis)
+				return err
+			})
+			return o, err
+		})
+	}
 	if err != nil {
 		return Overview{}, fmt.Errorf("overview of queue %q: %w", queue, err)
+	}
+	o := mergeOverviews(all)
+	if len(names) < l.N {
+		o.Unserved = append(o.Unserved, Unserved{Queue: queue, Away: l.N - len(names), Of: l.N})
 	}
 	return o, nil
 }
@@ -104,13 +119,13 @@ func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (
 	if err := now(); err != nil {
 		return Overview{}, err
 	}
-	faults, err := Faults(ctx, client, queue)
+	faults, err := faultsIn(ctx, client, queue)
 	if err != nil {
 		return Overview{}, err
 	}
 	counted := store.ReadCounts(whole.Val())
 	o := Overview{
-		Queue: queue, Now: f.asked, Scheduled: scheduled.Val(), Retry: retry.Val(), Pending: pending.Val(), Active: active.Val(),
+		Queue: partition.QueueOf(queue), Now: f.asked, Scheduled: scheduled.Val(), Retry: retry.Val(), Pending: pending.Val(), Active: active.Val(),
 		Archived: archived.Val() + moved.Val(), Tenants: counted.Tenants, Waiting: counted.Waiting, Stored: counted.Jobs, StoredBytes: counted.Bytes, Confidence: Steady, Pauses: f.pausesInForce(), Faults: faults,
 	}
 	total := map[string]string{}

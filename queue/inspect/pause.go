@@ -137,13 +137,21 @@ func ParsePause(field, text string) Pause {
 // Pauses returns the pauses and holds of a queue: of the whole queue first, then of
 // kinds, then of tenants, by name, and then of endpoints.
 func Pauses(ctx context.Context, client redis.UniversalClient, queue string) ([]Pause, error) {
-	now, err := store.Time(ctx, client, store.Key(queue, "pauses"))
+	all, err := ofAll(ctx, client, queue, func(name string) ([]Pause, error) { return pausesIn(ctx, client, name) })
 	if err != nil {
 		return nil, fmt.Errorf("list the pauses of queue %q: %w", queue, err)
 	}
+	return mergePauses(all...), nil
+}
+
+func pausesIn(ctx context.Context, client redis.UniversalClient, queue string) ([]Pause, error) {
+	now, err := store.Time(ctx, client, store.Key(queue, "pauses"))
+	if err != nil {
+		return nil, err
+	}
 	fields, err := store.ScanHash(ctx, client, store.Key(queue, "pauses"))
 	if err != nil {
-		return nil, fmt.Errorf("list the pauses of queue %q: %w", queue, err)
+		return nil, err
 	}
 	var pauses []Pause
 	for field, text := range fields {

@@ -70,15 +70,18 @@ func (in *Inspector) Tenant(ctx context.Context, queue, tenant string) (TenantDe
 		return TenantDetail{}, err
 	}
 	var d TenantDetail
-	err := in.ask(ctx, queue, func(f *forecast) error {
-		known, err := in.lanesKnown(ctx, f)
-		if err == nil {
-			d, err = f.tenant(ctx, in.redis, known, rediskey.Escape(tenant))
-		}
-		return err
-	})
+	home, err := in.home(ctx, queue, tenant)
 	if err == nil {
-		d.Recent, err = recentOf(ctx, in.redis, queue, tenant)
+		err = in.ask(ctx, home, func(f *forecast) error {
+			known, err := in.lanesKnown(ctx, f)
+			if err == nil {
+				d, err = f.tenant(ctx, in.redis, known, rediskey.Escape(tenant))
+			}
+			return err
+		})
+	}
+	if err == nil {
+		d.Recent, err = recentOf(ctx, in.redis, home, tenant)
 	}
 	if err != nil {
 		return TenantDetail{}, fmt.Errorf("tenant %s of queue %q: %w", check.Quote(tenant), queue, err)
@@ -87,7 +90,7 @@ func (in *Inspector) Tenant(ctx context.Context, queue, tenant string) (TenantDe
 }
 
 func recentOf(ctx context.Context, client redis.UniversalClient, queue, tenant string) ([]Event, error) {
-	events, err := Events(ctx, client, queue, "", eventsSearched)
+	events, err := readEvents(ctx, client, queue, eventPlace{}, eventsSearched)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +231,11 @@ func (in *Inspector) Preview(ctx context.Context, queue, tenant, limit string, c
 		return Preview{}, err
 	}
 	escaped := rediskey.Escape(tenant)
-	e, rules, err := effective.ReadTenant(ctx, in.redis, queue, escaped)
+	home, err := in.home(ctx, queue, tenant)
+	if err != nil {
+		return Preview{}, err
+	}
+	e, rules, err := effective.ReadTenant(ctx, in.redis, home, escaped)
 	if err != nil {
 		return Preview{}, fmt.Errorf("limits of queue %q: %w", queue, err)
 	}
@@ -241,7 +248,7 @@ func (in *Inspector) Preview(ctx context.Context, queue, tenant, limit string, c
 		return Preview{}, err
 	}
 	var p Preview
-	err = in.ask(ctx, queue, func(f *forecast) error {
+	err = in.ask(ctx, home, func(f *forecast) error {
 		known, err := in.lanesKnown(ctx, f)
 		if err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -38,17 +39,35 @@ type tenantList struct {
 
 	mu     sync.Mutex // guards the following fields
 	queue  []string   // all lanes with waiting jobs, by tenant and name
-	sorted map[TenantQuery][]*tenantEntry
+	sorted map[TenantQuery][]ranked
 	drains *modelRun // by which ByDrains was sorted
 }
 
+// ranked is a tenant with the value by which it is sorted.
+type ranked struct {
+	*tenantEntry
+	value float64
+}
+
+// compare orders tenants as a query wants: by value, and those that are equal by name.
+func (q TenantQuery) compare(a, b ranked) int {
+	sign, names := -1, 1
+	if q.Ascending {
+		sign = 1
+	}
+	if q.Sort == ByTenant {
+		names = sign
+	}
+	return cmp.Or(sign*cmp.Compare(a.value, b.value), names*strings.Compare(a.name, b.name))
+}
+
 // order returns the tenants that match, in the order asked for.
-func (t *tenantList) order(q TenantQuery, f *forecast) ([]*tenantEntry, error) {
+func (t *tenantList) order(q TenantQuery, f *forecast) ([]ranked, error) {
 	by := TenantQuery{Sort: q.Sort, Ascending: q.Ascending}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if q.Sort == ByDrains && t.drains != f.run {
-		maps.DeleteFunc(t.sorted, func(by TenantQuery, _ []*tenantEntry) bool { return by.Sort == ByDrains })
+		maps.DeleteFunc(t.sorted, func(by TenantQuery, _ []ranked) bool { return by.Sort == ByDrains })
 		t.drains = f.run
 	}
 	all, known := t.sorted[by]
@@ -64,9 +83,9 @@ func (t *tenantList) order(q TenantQuery, f *forecast) ([]*tenantEntry, error) {
 	}
 	wanted := strings.ToLower(q.Search)
 	is := f.filter(q.Only)
-	var found []*tenantEntry
+	var found []ranked
 	for _, entry := range all {
-		if strings.Contains(entry.folded, wanted) && is(entry) {
+		if strings.Contains(entry.folded, wanted) && is(entry.tenantEntry) {
 			found = append(found, entry)
 		}
 	}
@@ -94,31 +113,25 @@ func (f *forecast) filter(only TenantFilter) func(*tenantEntry) bool {
 	return func(*tenantEntry) bool { return true }
 }
 
-func (t *tenantList) sort(by TenantQuery, f *forecast) ([]*tenantEntry, error) {
-	all := slices.Collect(maps.Values(t.entries))
+func (t *tenantList) sort(by TenantQuery, f *forecast) ([]ranked, error) {
+	entries := slices.Collect(maps.Values(t.entries))
 	value := map[TenantSort]func(*tenantEntry) float64{
 		ByWaiting: func(e *tenantEntry) float64 { return float64(e.waiting) },
 		ByWeight:  func(e *tenantEntry) float64 { return e.weight },
 		ByTenant:  func(*tenantEntry) float64 { return 0 },
 	}[by.Sort]
 	if by.Sort == ByDrains {
-		ends, err := f.drains(all)
+		ends, err := f.drains(entries)
 		if err != nil {
 			return nil, err
 		}
 		value = func(e *tenantEntry) float64 { return ends[e] }
 	}
-	sign := -1
-	if by.Ascending {
-		sign = 1
+	all := make([]ranked, len(entries))
+	for i, e := range entries {
+		all[i] = ranked{e, value(e)}
 	}
-	names := 1
-	if by.Sort == ByTenant {
-		names = sign
-	}
-	slices.SortFunc(all, func(a, b *tenantEntry) int {
-		return cmp.Or(sign*cmp.Compare(value(a), value(b)), names*strings.Compare(a.name, b.name))
-	})
+	slices.SortFunc(all, by.compare)
 	return all, nil
 }
 
@@ -181,27 +194,29 @@ func (t *tenantList) lanesOf(tenant string) []string {
 func (t *tenantList) lanesFrom(from string) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	compare := func(a, b string) int {
-		tenantA, _, _ := strings.Cut(a, ";")
-		tenantB, _, _ := strings.Cut(b, ";")
-		return cmp.Or(strings.Compare(tenantA, tenantB), strings.Compare(a, b))
-	}
 	if t.queue == nil {
 		for tenant, e := range t.entries {
 			if e.waiting > 0 {
 				t.queue = append(append(t.queue, tenant), t.lanes[tenant]...)
 			}
 		}
-		slices.SortFunc(t.queue, compare)
+		slices.SortFunc(t.queue, compareLanes)
 	}
-	at, _ := slices.BinarySearchFunc(t.queue, from, compare)
+	at, _ := slices.BinarySearchFunc(t.queue, from, compareLanes)
 	return t.queue[at:]
+}
+
+// compareLanes orders lanes by tenant and name.
+func compareLanes(a, b string) int {
+	tenantA, _, _ := strings.Cut(a, ";")
+	tenantB, _, _ := strings.Cut(b, ";")
+	return cmp.Or(strings.Compare(tenantA, tenantB), strings.Compare(a, b))
 }
 
 // tenantStages are the keys in which tenants are found.
 var tenantStages = []string{"tenants", "limits", "overrides", "pauses", "groups"}
 
-// tenantList returns the shared list of tenants, or a new one if that is too old.
+// tenantList returns the shared list of the tenants of a partition, or a new one if that is too old.
 func (in *Inspector) tenantList(ctx context.Context, queue string) (*tenantList, error) {
 	r := &in.watch(queue).tenants
 	done, err := take(ctx, r.turn)
@@ -210,7 +225,11 @@ func (in *Inspector) tenantList(ctx context.Context, queue string) (*tenantList,
 	}
 	defer done()
 	list, _, err := r.get(ctx, r.last.late(), func(ctx context.Context, rest func(time.Duration)) (*tenantList, error) {
-		return readTenants(ctx, in.redis, queue, rest)
+		l, err := in.layout(ctx, partition.QueueOf(queue))
+		if err != nil {
+			return nil, err
+		}
+		return readTenants(ctx, in.redis, l, queue, rest)
 	})
 	return list, err
 }
@@ -226,9 +245,10 @@ func (t *tenantList) late() time.Duration {
 
 // readTenants reads the list of tenants in pieces. In the background it rests most of the
 // time.
-func readTenants(ctx context.Context, client redis.UniversalClient, queue string, rest func(time.Duration)) (*tenantList, error) {
+func readTenants(ctx context.Context, client redis.UniversalClient, l partition.Layout, queue string, rest func(time.Duration)) (*tenantList, error) {
 	scan := tenantScan{
-		list:   &tenantList{entries: map[string]*tenantEntry{}, lanes: map[string][]string{}, sorted: map[TenantQuery][]*tenantEntry{}},
+		here:   func(tenant string) bool { return l.N == 1 || l.Home(tenant) == queue },
+		list:   &tenantList{entries: map[string]*tenantEntry{}, lanes: map[string][]string{}, sorted: map[TenantQuery][]ranked{}},
 		shared: map[string]effective.Tenant{},
 		lanes:  len(effective.Attributes(limits.Queue{})) > 0, // as in a queue without limits
 	}
@@ -248,6 +268,7 @@ func readTenants(ctx context.Context, client redis.UniversalClient, queue string
 // tenantScan reads a list of tenants.
 type tenantScan struct {
 	list   *tenantList
+	here   func(tenant string) bool // whether its partition is read: the limits are in all of them
 	shared map[string]effective.Tenant
 	lanes  bool
 }
@@ -281,7 +302,7 @@ func (s *tenantScan) note(hash, field, text string) error {
 	tenant := field
 	switch hash {
 	case "limits":
-		if field == store.EpochField {
+		if field == store.EpochField || field == store.PinsField {
 			return nil
 		}
 		own, is := strings.CutPrefix(field, "t:")
@@ -303,6 +324,9 @@ func (s *tenantScan) note(hash, field, text string) error {
 	e := s.list.entries[tenant]
 	if e == nil {
 		name := store.Unescape(tenant)
+		if !s.here(name) {
+			return nil
+		}
 		e = &tenantEntry{escaped: tenant, name: name, folded: strings.ToLower(name), weight: 1}
 		s.list.entries[tenant] = e
 	}

@@ -132,7 +132,7 @@ func (t TenantRow) Is(only TenantFilter) bool {
 // ListTenants returns the tenants that a queue knows: those with waiting or completed
 // jobs, with limits of their own, or with pauses. Their names and order are read in
 // pieces, in at most a fiftieth of the time, so the order of 100,000 tenants may be half
-// a minute old. The rows themselves are current. Errors: [validation.Error].
+// a minute old. Tenants whose partition does not answer are left out. The rows themselves are current. Errors: [validation.Error].
 func (in *Inspector) ListTenants(ctx context.Context, queue string, q TenantQuery) (TenantPage, error) {
 	if err := q.Check(); err != nil {
 		return TenantPage{}, err
@@ -140,35 +140,89 @@ func (in *Inspector) ListTenants(ctx context.Context, queue string, q TenantQuer
 	if err := store.CheckQueue(ctx, in.redis, queue); err != nil {
 		return TenantPage{}, err
 	}
-	var page TenantPage
-	known, err := in.tenantList(ctx, queue)
-	if err == nil {
-		err = in.ask(ctx, queue, func(f *forecast) (err error) {
-			page, err = f.tenantPage(ctx, in.redis, known, q)
-			return err
-		})
-	}
+	page, err := in.tenantPage(ctx, queue, q)
 	if err != nil {
 		return TenantPage{}, fmt.Errorf("tenants of queue %q: %w", queue, err)
 	}
 	return page, nil
 }
 
-func (f *forecast) tenantPage(ctx context.Context, client redis.UniversalClient, known *tenantList, q TenantQuery) (TenantPage, error) {
-	order, err := known.order(q, f)
+// tenantPage merges the orders of the partitions, and reads the tenants of the page in theirs.
+func (in *Inspector) tenantPage(ctx context.Context, queue string, q TenantQuery) (TenantPage, error) {
+	l, err := in.layout(ctx, queue)
 	if err != nil {
 		return TenantPage{}, err
 	}
-	page := TenantPage{Total: int64(len(order))}
-	order = order[min(q.Offset, len(order)):]
-	order = order[:min(q.Limit, len(order))]
-	names := make([]string, len(order))
-	for i, entry := range order {
-		names[i] = entry.escaped
+	homes, err := in.answering(ctx, l)
+	if err != nil {
+		return TenantPage{}, err
 	}
-	page.Tenants, err = f.tenantRows(ctx, client, known, names)
-	page.Now = f.asked
-	return page, err
+	orders, err := ofEach(homes, func(home string) (order []ranked, err error) {
+		known, err := in.tenantList(ctx, home)
+		if err == nil {
+			err = in.ask(ctx, home, func(f *forecast) (err error) {
+				order, err = known.order(q, f)
+				return err
+			})
+		}
+		return order, err
+	})
+	if err != nil {
+		return TenantPage{}, err
+	}
+	page := TenantPage{}
+	for _, order := range orders {
+		page.Total += int64(len(order))
+	}
+	escaped, places := map[string][]string{}, map[string][]int{} // of the page, by partition
+	n := 0
+	for i := range q.Offset + q.Limit {
+		first := firstOf(orders, q.compare)
+		if first < 0 {
+			break
+		}
+		if i >= q.Offset {
+			home := homes[first]
+			escaped[home], places[home] = append(escaped[home], orders[first][0].escaped), append(places[home], n)
+			n++
+		}
+		orders[first] = orders[first][1:]
+	}
+	page.Tenants = make([]TenantRow, n)
+	read, err := ofEach(homes, func(home string) (now time.Time, err error) {
+		if escaped[home] == nil && home != homes[0] {
+			return now, nil
+		}
+		known, err := in.tenantList(ctx, home)
+		if err != nil {
+			return now, err
+		}
+		err = in.ask(ctx, home, func(f *forecast) error {
+			rows, err := f.tenantRows(ctx, in.redis, known, escaped[home])
+			for i, row := range rows {
+				page.Tenants[places[home][i]] = row
+			}
+			now = f.asked
+			return err
+		})
+		return now, err
+	})
+	if err != nil {
+		return TenantPage{}, err
+	}
+	page.Now = slices.MaxFunc(read, time.Time.Compare)
+	return page, nil
+}
+
+// firstOf returns which of some ordered lists has the least first entry; -1 if all are empty.
+func firstOf[T any](lists [][]T, compare func(a, b T) int) int {
+	first := -1
+	for i, list := range lists {
+		if len(list) > 0 && (first < 0 || compare(list[0], lists[first][0]) < 0) {
+			first = i
+		}
+	}
+	return first
 }
 
 // tenantRows reads the current state of some tenants.

@@ -22,9 +22,30 @@ type Totals struct {
 	Calls    int64                      // the sum of Answers
 }
 
-// ReadTotals returns the counts of queues, in their order, in one round trip. For a queue
+// ReadTotals returns the counts of queues, in their order, in two round trips. For a queue
 // that does not exist all are 0.
 func ReadTotals(ctx context.Context, client redis.UniversalClient, queues ...string) ([]Totals, error) {
+	layouts, err := store.ReadLayouts(ctx, client, queues...)
+	var homes []string
+	for _, l := range layouts {
+		homes = append(homes, l.Names()...)
+	}
+	var each []Totals
+	if err == nil {
+		each, err = totalsIn(ctx, client, homes)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the totals of queues: %w", err)
+	}
+	all := make([]Totals, len(queues))
+	for i, l := range layouts {
+		all[i] = mergeTotals(each[:l.N])
+		all[i].Queue, each = queues[i], each[l.N:]
+	}
+	return all, nil
+}
+
+func totalsIn(ctx context.Context, client redis.UniversalClient, queues []string) ([]Totals, error) {
 	pipe := client.Pipeline()
 	at := make([]store.Clock, len(queues))
 	counts, waiting := make([]*redis.MapStringStringCmd, len(queues)), make([]*redis.StringCmd, len(queues))
@@ -34,12 +55,12 @@ func ReadTotals(ctx context.Context, client redis.UniversalClient, queues ...str
 		waiting[i] = pipe.HGet(ctx, store.TenantsKey(queue), store.WholeQueue)
 	}
 	if err := store.Execute(ctx, pipe); err != nil {
-		return nil, fmt.Errorf("read the totals of queues: %w", err)
+		return nil, err
 	}
 	all := make([]Totals, len(queues))
-	for i, queue := range queues {
+	for i := range queues {
 		t := &all[i]
-		t.Queue, t.At = queue, at[i].Val()
+		t.At = at[i].Val()
 		t.Enqueued, _ = strconv.ParseInt(counts[i].Val()["enqueued"], 10, 64)
 		t.Waiting = store.ReadCounts(waiting[i].Val()).Waiting
 		t.Answers, t.Calls = store.ReadAnswers(counts[i].Val())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
@@ -26,10 +27,16 @@ type Unserved struct {
 
 	// Unlisted reports that the limits of the queue list other kinds.
 	Unlisted bool
+
+	// Away of the Of partitions of the queue do not answer: nobody can take their jobs.
+	Away, Of int
 }
 
 // String returns the reason as text.
 func (u Unserved) String() string {
+	if u.Away > 0 {
+		return (&AwayError{u.Queue, u.Away, u.Of}).Error() + ": the jobs of their tenants wait, and are not counted here"
+	}
 	if u.Unlisted {
 		return fmt.Sprintf("queue %s is not for kind %s, which its limits do not list", u.Queue, u.Kind)
 	}
@@ -67,7 +74,7 @@ func (in *Inspector) UnservedJobs(ctx context.Context) (map[string]int64, error)
 		return fail(err)
 	}
 	due := strconv.FormatInt(now.Unix(), 10)
-	waiting, others := map[string]*redis.StringCmd{}, map[string][]*redis.IntCmd{}
+	waiting, others := map[string][]*redis.StringCmd{}, map[string][]*redis.IntCmd{}
 	pipe := in.redis.Pipeline()
 	for _, name := range names {
 		if kinds, err := in.kindsServed(ctx, name); err != nil {
@@ -75,11 +82,16 @@ func (in *Inspector) UnservedJobs(ctx context.Context) (map[string]int64, error)
 		} else if kinds != nil {
 			continue
 		}
-		waiting[name] = pipe.HGet(ctx, store.TenantsKey(name), store.WholeQueue)
-		others[name] = []*redis.IntCmd{
-			pipe.LLen(ctx, asynqwire.Key(name, "pending")),
-			pipe.ZCount(ctx, asynqwire.Key(name, "scheduled"), "-inf", due),
-			pipe.ZCount(ctx, asynqwire.Key(name, "retry"), "-inf", due),
+		l, err := in.layout(ctx, name)
+		if err != nil {
+			return fail(err)
+		}
+		for _, home := range l.Names() {
+			waiting[name] = append(waiting[name], pipe.HGet(ctx, store.TenantsKey(home), store.WholeQueue))
+			others[name] = append(others[name],
+				pipe.LLen(ctx, asynqwire.Key(home, "pending")),
+				pipe.ZCount(ctx, asynqwire.Key(home, "scheduled"), "-inf", due),
+				pipe.ZCount(ctx, asynqwire.Key(home, "retry"), "-inf", due))
 		}
 	}
 	if len(waiting) == 0 {
@@ -89,8 +101,11 @@ func (in *Inspector) UnservedJobs(ctx context.Context) (map[string]int64, error)
 		return fail(err)
 	}
 	all := map[string]int64{}
-	for name, text := range waiting {
-		jobs := store.ReadCounts(text.Val()).Waiting
+	for name, texts := range waiting {
+		var jobs int64
+		for _, text := range texts {
+			jobs += store.ReadCounts(text.Val()).Waiting
+		}
 		for _, n := range others[name] {
 			jobs += n.Val()
 		}
@@ -108,7 +123,7 @@ func (in *Inspector) UnservedJobs(ctx context.Context) (map[string]int64, error)
 func unserved(queue, kind string, kinds map[string]bool, listed []string) *Unserved {
 	switch {
 	case kind != "" && len(listed) > 0 && !slices.Contains(listed, store.Unescape(kind)):
-		return &Unserved{queue, store.Unescape(kind), true}
+		return &Unserved{Queue: queue, Kind: store.Unescape(kind), Unlisted: true}
 	case kinds == nil:
 		return &Unserved{Queue: queue}
 	case kind != "" && !kinds[kind]:
@@ -125,7 +140,7 @@ const silentAfter = 2 * workers.BeatEvery
 // queues share it.
 type serving map[string]map[string]bool
 
-// kindsServed returns the escaped kinds for which workers of a queue have handlers; nil
+// kindsServed returns the escaped kinds for which workers of a partition's queue have handlers; nil
 // if no worker serves the queue.
 func (in *Inspector) kindsServed(ctx context.Context, queue string) (map[string]bool, error) {
 	done, err := take(ctx, in.serving.turn)
@@ -139,7 +154,7 @@ func (in *Inspector) kindsServed(ctx context.Context, queue string) (map[string]
 	if err != nil {
 		return nil, err
 	}
-	return (*kinds)[queue], nil
+	return (*kinds)[partition.QueueOf(queue)], nil
 }
 
 func readServing(ctx context.Context, client redis.UniversalClient) (*serving, error) {
@@ -170,7 +185,7 @@ func readServing(ctx context.Context, client redis.UniversalClient) (*serving, e
 
 // unserved returns why no worker takes the jobs of a lane; nil if a worker does.
 func (f *forecast) unserved(l *lane) *Unserved {
-	return unserved(f.queue, l.Kind, f.kinds, f.rules.Kinds)
+	return unserved(partition.QueueOf(f.queue), l.Kind, f.kinds, f.rules.Kinds)
 }
 
 // closedUntil returns when a lane may go again that is paused or that no worker serves,
@@ -186,7 +201,7 @@ func (f *forecast) closedUntil(l *lane) float64 {
 // are.
 func (f *forecast) unservedJobs(waiting int64) (reasons []Unserved, jobs int64) {
 	if f.kinds == nil {
-		return []Unserved{{Queue: f.queue}}, waiting
+		return []Unserved{{Queue: partition.QueueOf(f.queue)}}, waiting
 	}
 	byKind := map[Unserved]float64{}
 	for i := range f.lanes {

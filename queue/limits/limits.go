@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/sendwindow"
 	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
@@ -52,11 +53,20 @@ type Queue struct {
 	// Durability says when a job of this queue is accepted. "" means [Primary].
 	Durability Durability
 
+	// Partitions is over how many partitions the tenants are spread, at most [MaxPartitions]. Each
+	// is in a slot of a Redis Cluster of its own, and so on one of its nodes. Each limit must be per
+	// tenant then, because partitions share nothing. 0 means 1. To change it, take the queue out of
+	// Redis first: [operate.Publish] refuses it for a queue that is there.
+	Partitions int
+
 	// SendWindows say when jobs of a kind may go, and under [AllKinds] when any
 	// job of the queue may. They hold together, as limits do: a kind with a
 	// window of its own keeps to both.
 	SendWindows map[string]sendwindow.Window
 }
+
+// MaxPartitions is the largest number of partitions of a queue.
+const MaxPartitions = partition.MaxPartitions
 
 // AllKinds stands for every kind of a queue in [Queue.SendWindows].
 const AllKinds = "*"
@@ -113,6 +123,10 @@ type Tenant struct {
 
 	// Limits holds changes by queue and by the limit's name.
 	Limits map[string]map[string]Change
+
+	// Partition is the partition of the tenant's jobs in each queue that has more than one: 1 is the
+	// first. 0: the tenant's name decides. Like [Queue.Partitions], it cannot be changed.
+	Partition int
 
 	// SendWindow says when the tenant's jobs may go, in all queues, besides the
 	// queues' own windows.
@@ -282,6 +296,12 @@ func (l Set) Validate() error {
 			wrong(path+".durability", "%s must be %s or %s%s", check.Quote(string(q.Durability)), Primary, Replicated,
 				check.Suggest(string(q.Durability), []string{string(Primary), string(Replicated)}))
 		}
+		if q.Partitions < 0 || q.Partitions > MaxPartitions {
+			wrong(path+".partitions", "%d must be 1 to %d", q.Partitions, MaxPartitions)
+		}
+		if q.Partitions > 1 && q.MaxQueue+q.MaxQueueBytes > 0 {
+			wrong(path+".partitions", "leave it out, or max_queue and max_queue_bytes: partitions share nothing, and so do not count together")
+		}
 		for _, kind := range slices.Sorted(maps.Keys(q.SendWindows)) {
 			if kind != AllKinds && !slices.Contains(q.Kinds, kind) {
 				wrong(path+".send_windows."+kind, "must be a kind of this queue, or %q for all of them%s", AllKinds, check.Suggest(kind, q.Kinds))
@@ -296,6 +316,9 @@ func (l Set) Validate() error {
 		for i, limit := range q.Limits {
 			where := fmt.Sprintf("%s.limits[%d]", path, i)
 			at(where, limit.Validate())
+			if q.Partitions > 1 && !slices.Contains(limit.Per, "tenant") {
+				wrong(where+".per", "each limit of a queue in partitions must be per tenant, because they share nothing: add tenant, or leave out partitions")
+			}
 			if names[limit.Name] && limit.Name != "" {
 				wrong(where+".name", "%s is the name of another limit of this queue", check.Quote(limit.Name))
 			}
@@ -309,6 +332,14 @@ func (l Set) Validate() error {
 		}
 		if t.Weight != 0 && !(t.Weight >= 0.001 && t.Weight <= 1000) || math.IsNaN(t.Weight) {
 			wrong(path+".weight", "%v must be 0.001 to 1000", t.Weight)
+		}
+		if t.Partition < 0 || t.Partition > MaxPartitions {
+			wrong(path+".partition", "%d must be 1 to %d", t.Partition, MaxPartitions)
+		}
+		for _, queue := range slices.Sorted(maps.Keys(l.Queues)) {
+			if n := l.Queues[queue].Partitions; n > 1 && n <= MaxPartitions && t.Partition > n {
+				wrong(path+".partition", "%d: queue %s has %d partitions", t.Partition, queue, n)
+			}
 		}
 		for _, queue := range slices.Sorted(maps.Keys(t.Limits)) {
 			q, known := l.Queues[queue]

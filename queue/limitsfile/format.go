@@ -33,10 +33,13 @@ func Format(set limits.Set) ([]byte, error) {
 		for kind, window := range q.SendWindows {
 			out.SendWindows[kind] = window.String()
 		}
+		if q.Partitions > 1 {
+			out.Partitions = q.Partitions
+		}
 		file.Queues[name] = out
 	}
 	for name, t := range set.Tenants {
-		out := tenantText{Weight: t.Weight, SendWindow: windowOf(t.SendWindow), Limits: map[string]map[string]changeText{}}
+		out := tenantText{Weight: t.Weight, SendWindow: windowOf(t.SendWindow), Partition: t.Partition, Limits: map[string]map[string]changeText{}}
 		if t.Weight == 1 {
 			out.Weight = 0 // the default
 		}
@@ -74,6 +77,7 @@ type (
 		MaxQueueBytes   int64             `yaml:"max_queue_bytes,omitempty"`
 		MaxRetention    string            `yaml:"max_retention,omitempty"`
 		Durability      limits.Durability `yaml:"durability,omitempty"`
+		Partitions      int               `yaml:"partitions,omitempty"`
 		SendWindows     map[string]string `yaml:"send_windows,omitempty"`
 	}
 	limitText struct {
@@ -95,6 +99,7 @@ type (
 		Weight     float64                          `yaml:"weight,omitempty"`
 		Limits     map[string]map[string]changeText `yaml:"limits,omitempty"`
 		SendWindow string                           `yaml:"send_window,omitempty"`
+		Partition  int                              `yaml:"partition,omitempty"`
 	}
 )
 

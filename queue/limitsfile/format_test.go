@@ -39,6 +39,7 @@ func generated(t *rapid.T) limits.Set {
 	rate := func(label string) throttle.Rate {
 		return throttle.Rate{Count: count(label), Period: rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 90 * time.Second, time.Hour, 24 * time.Hour}).Draw(t, label+" period")}
 	}
+	pinned := false // tenants can be
 	algorithms := []throttle.Algorithm{throttle.TokenBucket, throttle.LeakyBucket, throttle.FixedWindow, throttle.SlidingWindowLog, throttle.SlidingWindowCounter, throttle.Concurrency}
 	for q := range rapid.IntRange(1, 3).Draw(t, "queues") {
 		name := []string{"email", "true", "1e3"}[q]
@@ -78,6 +79,11 @@ func generated(t *rapid.T) limits.Set {
 			queue.MaxBacklogBytes, queue.MaxQueueBytes = count("max_backlog_bytes"), count("max_queue_bytes")
 			queue.MaxRetention = 24*time.Hour + time.Duration(rapid.IntRange(0, 1000).Draw(t, "max_retention"))*time.Second
 		}
+		if maybe("partitions") { // which share no limit
+			queue.Partitions, queue.MaxQueue, queue.MaxQueueBytes = rapid.IntRange(2, 5).Draw(t, "number of partitions"), 0, 0
+			queue.Limits = slices.DeleteFunc(queue.Limits, func(l limits.Limit) bool { return !slices.Contains(l.Per, "tenant") })
+			pinned = true
+		}
 		if maybe("durable") {
 			queue.Durability = limits.Replicated
 		}
@@ -88,6 +94,9 @@ func generated(t *rapid.T) limits.Set {
 	}
 	for _, tenant := range []string{"acme", "~", "a: b", "\u00e9 #1", "null", "0x1f", "- x", "\"q\""}[:rapid.IntRange(0, 8).Draw(t, "tenants")] {
 		own := limits.Tenant{Weight: rapid.SampledFrom([]float64{0.5, 2, 1000}).Draw(t, "weight"), Limits: map[string]map[string]limits.Change{}}
+		if pinned && maybe("pinned") {
+			own.Partition = rapid.IntRange(1, 2).Draw(t, "partition")
+		}
 		if maybe("own window") {
 			own.SendWindow = window("of the tenant")
 		}
@@ -168,6 +177,9 @@ func TestPublishedComesBack(t *testing.T) {
 	client := redistest.Start(t).Client()
 	round := func(t failer, set limits.Set) {
 		ctx, names := t.Context(), []string{}
+		if err := client.FlushAll(ctx).Err(); err != nil { // queues keep their partitions
+			t.Fatalf("%v", err)
+		}
 		for name := range set.Queues {
 			names = append(names, name)
 		}

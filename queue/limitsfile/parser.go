@@ -62,6 +62,15 @@ func (p *parser) durability(into *limits.Durability) read {
 	}
 }
 
+// partitions reads a number of partitions, or that of one of them, from 1.
+func (p *parser) partitions(into *int) read {
+	return func(node *yaml.Node, path string) {
+		var n int64
+		p.Most(&n)(node, path)
+		*into = int(min(n, limits.MaxPartitions+1)) // limits.Set.Validate rejects more
+	}
+}
+
 func (p *parser) location(into **time.Location) read {
 	return func(node *yaml.Node, path string) {
 		if !p.Word(node, path) {
@@ -140,6 +149,7 @@ func (p *parser) queue(node *yaml.Node, path string) limits.Queue {
 		"max_queue":         p.Most(&q.MaxQueue),
 		"max_queue_bytes":   p.Size(&q.MaxQueueBytes),
 		"max_retention":     p.Duration(&q.MaxRetention),
+		"partitions":        p.partitions(&q.Partitions),
 		"durability":        p.durability(&q.Durability),
 		"send_windows": func(node *yaml.Node, path string) {
 			q.SendWindows = map[string]sendwindow.Window{}
@@ -213,6 +223,7 @@ func (p *parser) tenant(node *yaml.Node, path string, plan func(*yaml.Node)) lim
 		},
 	}
 	if plan != nil {
+		known["partition"] = p.partitions(&t.Partition)
 		known["plan"] = func(node *yaml.Node, path string) {
 			if p.Word(node, path) {
 				plan(node)
@@ -228,7 +239,7 @@ func (p *parser) tenant(node *yaml.Node, path string, plan func(*yaml.Node)) lim
 
 // merge puts a tenant's own settings before those of its plan.
 func merge(plan, own limits.Tenant) limits.Tenant {
-	merged := limits.Tenant{Weight: plan.Weight, SendWindow: plan.SendWindow, Limits: map[string]map[string]limits.Change{}}
+	merged := limits.Tenant{Weight: plan.Weight, SendWindow: plan.SendWindow, Partition: own.Partition, Limits: map[string]map[string]limits.Change{}}
 	if own.Weight != 0 {
 		merged.Weight = own.Weight
 	}

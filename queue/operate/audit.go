@@ -131,30 +131,68 @@ func Audit(ctx context.Context, client redis.UniversalClient, queue string, n in
 	if n < 1 || n > MaxAudit {
 		return nil, validation.Field("n", fmt.Sprintf("%d must be 1 to %d", n, MaxAudit))
 	}
-	shares, err := client.SMembers(ctx, auditKey(queue)).Result()
+	homes := []string{queue}
+	if queue != "" {
+		l, err := store.ReadLayout(ctx, client, queue)
+		if err != nil {
+			return nil, fmt.Errorf("read the audit of queue %q: %w", queue, err)
+		}
+		homes = l.Names()
+	}
+	entries := []AuditEntry{}
+	for _, home := range homes {
+		some, err := auditOf(ctx, client, home, n)
+		if err != nil {
+			return nil, fmt.Errorf("read the audit of queue %q: %w", queue, err)
+		}
+		entries = merge(entries, some)
+	}
+	slices.SortStableFunc(entries, func(a, b AuditEntry) int { return b.At.Compare(a.At) })
+	return entries[:min(n, len(entries))], nil
+}
+
+// auditOf returns the newest entries of each share in a partition.
+func auditOf(ctx context.Context, client redis.UniversalClient, home string, n int) ([]AuditEntry, error) {
+	shares, err := client.SMembers(ctx, auditKey(home)).Result()
 	if err != nil {
-		return nil, fmt.Errorf("read the audit of queue %q: %w", queue, err)
+		return nil, err
 	}
 	pipe := client.Pipeline()
 	lists := make([]*redis.StringSliceCmd, len(shares))
 	for i, share := range shares {
-		lists[i] = pipe.LRange(ctx, shareKey(queue, share), 0, int64(n)-1)
+		lists[i] = pipe.LRange(ctx, shareKey(home, share), 0, int64(n)-1)
 	}
 	if err := store.Execute(ctx, pipe); err != nil {
-		return nil, fmt.Errorf("read the audit of queue %q: %w", queue, err)
+		return nil, err
 	}
 	entries := []AuditEntry{}
 	for _, list := range lists {
 		for _, text := range list.Val() {
 			var e AuditEntry
 			if err := json.Unmarshal([]byte(text), &e); err != nil {
-				return nil, fmt.Errorf("read the audit of queue %q: %w", queue, err)
+				return nil, err
 			}
 			entries = append(entries, e)
 		}
 	}
-	slices.SortStableFunc(entries, func(a, b AuditEntry) int { return b.At.Compare(a.At) })
-	return entries[:min(n, len(entries))], nil
+	return entries, nil
+}
+
+// merge adds the entries of another partition. An act in several partitions has the same entry in each,
+// but for its count.
+func merge(all, others []AuditEntry) []AuditEntry {
+	known := map[string]int{}
+	for i, e := range all {
+		known[e.open()] = i
+	}
+	for _, e := range others {
+		if i, there := known[e.open()]; there {
+			all[i].Count += e.Count
+		} else {
+			all = append(all, e)
+		}
+	}
+	return all
 }
 
 // Record adds an entry to the audit of its queue, for a change that this package does not
@@ -174,7 +212,7 @@ func Record(ctx context.Context, client redis.UniversalClient, e AuditEntry, by 
 		if err = client.SAdd(ctx, auditKey(e.Queue), own).Err(); err == nil {
 			err = store.Patient(ctx, func() error {
 				return store.Transaction(ctx, client, func(p redis.Pipeliner) error {
-					pushTo(ctx, p, own, e)
+					pushTo(ctx, p, e.Queue, own, e)
 					return nil
 				})
 			})
@@ -187,16 +225,16 @@ func Record(ctx context.Context, client redis.UniversalClient, e AuditEntry, by 
 	return nil
 }
 
-// pushAudit adds an entry to the transaction of the change that it describes.
-func pushAudit(ctx context.Context, p redis.Pipeliner, e AuditEntry) {
+// pushAudit adds an entry to the transaction of the change that it describes, in a partition.
+func pushAudit(ctx context.Context, p redis.Pipeliner, home string, e AuditEntry) {
 	own := share(e.Actor)
-	p.SAdd(ctx, auditKey(e.Queue), own)
-	pushTo(ctx, p, own, e)
+	p.SAdd(ctx, auditKey(home), own)
+	pushTo(ctx, p, home, own, e)
 }
 
 // pushTo adds an entry to the list of its share.
-func pushTo(ctx context.Context, p redis.Pipeliner, share string, e AuditEntry) {
-	list := shareKey(e.Queue, share)
+func pushTo(ctx context.Context, p redis.Pipeliner, home, share string, e AuditEntry) {
+	list := shareKey(home, share)
 	p.LPush(ctx, list, e.text())
 	p.LTrim(ctx, list, 0, maxShare-1)
 }

@@ -55,16 +55,22 @@ func Compare(ctx context.Context, client redis.UniversalClient, limits limits.Se
 }
 
 func compareQueue(ctx context.Context, client redis.UniversalClient, queue string, set limits.Set) (Comparison, error) {
-	before, err := store.ScanHash(ctx, client, store.Key(queue, "limits"))
-	if err != nil {
-		return Comparison{}, err
-	}
 	after, err := stored(set, queue)
 	if err != nil {
 		return Comparison{}, err
 	}
-	c := Comparison{Queue: queue, New: before[store.EpochField] == ""}
-	delete(before, store.EpochField)
+	c := Comparison{Queue: queue}
+	var before map[string]string
+	for _, name := range layoutOf(set, queue).Names() {
+		if before, err = store.ScanHash(ctx, client, store.Key(name, "limits")); err != nil {
+			return Comparison{}, err
+		}
+		c.New = c.New || before[store.EpochField] == ""
+		delete(before, store.EpochField)
+		if !maps.Equal(before, after) {
+			break
+		}
+	}
 	if maps.Equal(before, after) {
 		return c, nil
 	}
@@ -94,17 +100,26 @@ func differing(before, after map[string]string) map[string]bool {
 // Changes returns how often the limits of queues were changed, by publishing or by overrides.
 // Programs that cache or compare limits read them again if the number differs.
 func Changes(ctx context.Context, client redis.UniversalClient, queues ...string) (map[string]int64, error) {
+	layouts, err := store.ReadLayouts(ctx, client, queues...)
+	if err != nil {
+		return nil, err
+	}
 	pipe := client.Pipeline()
-	replies := map[string]*redis.StringCmd{}
-	for _, queue := range queues {
-		replies[queue] = pipe.HGet(ctx, store.Key(queue, "totals"), "limits")
+	replies := map[string][]*redis.StringCmd{}
+	for _, l := range layouts {
+		for _, home := range l.Names() {
+			replies[l.Queue] = append(replies[l.Queue], pipe.HGet(ctx, store.Key(home, "totals"), "limits"))
+		}
 	}
 	if err := store.Execute(ctx, pipe); err != nil {
 		return nil, err
 	}
 	changes := map[string]int64{}
-	for queue, reply := range replies {
-		changes[queue], _ = reply.Int64() // 0: never
+	for queue, counts := range replies {
+		for _, count := range counts {
+			n, _ := count.Int64() // 0: never
+			changes[queue] += n
+		}
 	}
 	return changes, nil
 }
@@ -138,6 +153,12 @@ func Published(ctx context.Context, client redis.UniversalClient, queues ...stri
 				return limits.Set{}, fmt.Errorf("read the limits of tenant %q in queue %q: %w", tenant, queue, err)
 			}
 			maps.Copy(own.Limits, set.Tenants[tenant].Limits)
+			own.Partition = set.Tenants[tenant].Partition
+			set.Tenants[tenant] = own
+		}
+		for tenant, i := range e.Pins {
+			own := set.Tenants[tenant]
+			own.Partition = i
 			set.Tenants[tenant] = own
 		}
 	}

@@ -106,11 +106,16 @@ func editOverrides(
 	if err := store.CheckTenant(ctx, client, entry.Queue, entry.Tenant); err != nil {
 		return false, err
 	}
-	overrides, field := store.Key(entry.Queue, "overrides"), rediskey.Escape(entry.Tenant)
+	l, err := store.ReadLayout(ctx, client, entry.Queue)
+	if err != nil {
+		return false, err
+	}
+	home, field := l.Home(entry.Tenant), rediskey.Escape(entry.Tenant)
+	overrides := store.Key(home, "overrides")
 	changed := false
 	var refused error
 	change := func(tx *redis.Tx) error {
-		e, rules, err := effective.ReadTenant(ctx, tx, entry.Queue, field)
+		e, rules, err := effective.ReadTenant(ctx, tx, home, field)
 		if err != nil {
 			return err
 		}
@@ -148,14 +153,14 @@ func editOverrides(
 			} else {
 				p.HSet(ctx, overrides, field, next)
 			}
-			noteLimits(ctx, p, entry.Queue)
-			pushAudit(ctx, p, entry)
+			noteLimits(ctx, p, home)
+			pushAudit(ctx, p, home, entry)
 			return nil
 		})
 		return err
 	}
 	for {
-		err := store.Patient(ctx, func() error { return client.Watch(ctx, change, overrides, store.Key(entry.Queue, "limits")) })
+		err := store.Patient(ctx, func() error { return client.Watch(ctx, change, overrides, store.Key(home, "limits")) })
 		switch {
 		case refused != nil:
 			return false, refused
@@ -163,7 +168,7 @@ func editOverrides(
 			if changed {
 				by.log(entry)
 			}
-			return changed, effective.Replan(ctx, client, entry.Queue, entry.Tenant)
+			return changed, effective.Replan(ctx, client, home, entry.Tenant)
 		case !errors.Is(err, redis.TxFailedErr):
 			return false, fmt.Errorf("overrides of queue %q: %w", entry.Queue, err)
 		}

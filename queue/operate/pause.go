@@ -77,7 +77,16 @@ func ResumeJobs(ctx context.Context, client redis.UniversalClient, queue string,
 	if err != nil {
 		return false, err
 	}
-	return before.By != "", effective.Replan(ctx, client, queue, scope.Tenant)
+	l, err := store.ReadLayout(ctx, client, queue)
+	if err != nil {
+		return false, err
+	}
+	for _, home := range homesOf(l, scope.Tenant) {
+		if err := effective.Replan(ctx, client, home, scope.Tenant); err != nil {
+			return false, err
+		}
+	}
+	return before.By != "", nil
 }
 
 func changePause(ctx context.Context, client redis.UniversalClient, scope inspect.Scope, until int64, by Operator, entry AuditEntry) (before, after inspect.Pause, err error) {
@@ -93,6 +102,10 @@ func changePause(ctx context.Context, client redis.UniversalClient, scope inspec
 	}
 	entry.Actor, entry.Reason = by.Actor, by.Reason
 	entry.Tenant, entry.Kind, entry.Endpoint = scope.Tenant, scope.Kind, scope.Endpoint
+	l, err := store.ReadLayout(ctx, client, entry.Queue)
+	if err != nil {
+		return before, after, err
+	}
 	limits, err := effective.ReadQueue(ctx, client, entry.Queue)
 	if err != nil {
 		return before, after, err
@@ -101,21 +114,53 @@ func changePause(ctx context.Context, client redis.UniversalClient, scope inspec
 	if err != nil {
 		return before, after, fmt.Errorf("limits of queue %q: %w", entry.Queue, err)
 	}
+	changed := false
+	var errs []error
+	homes := homesOf(l, scope.Tenant)
+	for _, home := range homes {
+		was, is, err := changePauseIn(ctx, client, home, field, until, by, entry, windows)
+		if err != nil {
+			errs = append(errs, err)
+			continue // a partition that does not answer does not keep others going that should stop
+		}
+		changed = changed || was != "" || is != ""
+		before, after = later(before, inspect.ParsePause(field, was)), later(after, inspect.ParsePause(field, is))
+	}
+	if changed {
+		by.log(entry)
+	}
+	switch n := len(errs); {
+	case n > 0 && len(homes) > 1:
+		return before, after, fmt.Errorf("%s queue %q: %d of its %d partitions are as before, try again: %w", entry.Action, entry.Queue, n, len(homes), errs[0])
+	case n > 0:
+		return before, after, fmt.Errorf("%s queue %q: %w", entry.Action, entry.Queue, errs[0])
+	}
+	return before, after, nil
+}
+
+func changePauseIn(
+	ctx context.Context, client redis.UniversalClient, home, field string, until int64, by Operator, entry AuditEntry, windows string,
+) (was, is string, err error) {
 	var reply any
 	err = store.Patient(ctx, func() (err error) {
-		reply, err = store.PauseScript.Run(ctx, client, store.ScriptKeys(entry.Queue), entry.Queue, field, until, by.Actor+": "+by.Reason, entry.text(), windows, share(by.Actor))
+		reply, err = store.PauseScript.Run(ctx, client, store.ScriptKeys(home), home, field, until, by.Actor+": "+by.Reason, entry.text(), windows, share(by.Actor))
 		return err
 	})
 	if err != nil {
-		return before, after, fmt.Errorf("%s queue %q: %w", entry.Action, entry.Queue, err)
+		return "", "", err
 	}
 	read := store.Read(reply)
-	was, is := read.Text(), read.Text()
-	if err := read.End(); err != nil {
-		return before, after, fmt.Errorf("%s queue %q: %w", entry.Action, entry.Queue, err)
+	was, is = read.Text(), read.Text()
+	return was, is, read.End()
+}
+
+// later returns which of two pauses of a scope ends later. One without By is none.
+func later(a, b inspect.Pause) inspect.Pause {
+	switch {
+	case b.By == "", a.By != "" && a.Until.IsZero():
+		return a
+	case a.By == "", b.Until.IsZero(), b.Until.After(a.Until):
+		return b
 	}
-	if was != "" || is != "" {
-		by.log(entry)
-	}
-	return inspect.ParsePause(field, was), inspect.ParsePause(field, is), nil
+	return a
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
@@ -38,6 +39,9 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 		if after, err = store.ScanHash(ctx, client, next); err != nil {
 			return err
 		}
+		if err := keepsLayout(partition.QueueOf(queue), before, after); err != nil {
+			return err
+		}
 		epoch := before[store.EpochField]
 		delete(before, store.EpochField)
 		// Without an epoch, an earlier build has replaced them, and workers that knew them let nothing go.
@@ -53,7 +57,7 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 		if err != nil {
 			return err
 		}
-		if !same {
+		if !same && queue == partition.QueueOf(queue) { // the partitions of a queue have the same
 			entry = AuditEntry{At: now, Actor: by.Actor, Reason: by.Reason, Action: "publish", Queue: queue}
 		}
 		was, will, err := readBoth(before, after, changed, now)
@@ -93,8 +97,8 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 				p.Rename(ctx, nextOverrides, overrides)
 			}
 			noteLimits(ctx, p, queue)
-			if !same {
-				pushAudit(ctx, p, entry)
+			if entry.Action != "" {
+				pushAudit(ctx, p, queue, entry)
 			}
 			return nil
 		})
@@ -268,9 +272,6 @@ func publish(ctx context.Context, client redis.UniversalClient, limits limits.Se
 		if err := publishQueue(ctx, client, name, limits, by, lost); err != nil {
 			return fmt.Errorf("publish the limits of queue %q: %w", name, err)
 		}
-		if err := asynqwire.RegisterQueues(ctx, client, name); err != nil {
-			return err
-		}
 	}
 	if err := publishRoutes(ctx, client, routes, limits); err != nil {
 		return fmt.Errorf("publish the queues of kinds: %w", err)
@@ -299,14 +300,30 @@ func publishRoutes(ctx context.Context, client redis.UniversalClient, routes map
 	return store.Execute(ctx, pipe)
 }
 
-// publishQueue writes to a new key and then renames it, so that no script ever reads a
-// part of the limits. It writes nothing if they are in force already, so that workers also
-// start if Redis is full.
+// publishQueue publishes the limits of a queue to all its partitions. The first one comes last: clients
+// find the others in it, and no job may reach a partition without limits.
 func publishQueue(ctx context.Context, client redis.UniversalClient, queue string, limits limits.Set, by Operator, lost bool) error {
 	fields, err := stored(limits, queue)
 	if err != nil {
 		return err
 	}
+	layout := layoutOf(limits, queue)
+	if err := mayHave(ctx, client, layout); err != nil {
+		return err
+	}
+	names := layout.Names()
+	for _, name := range slices.Backward(names) {
+		if err := publishPartition(ctx, client, name, fields, by, lost); err != nil {
+			return err
+		}
+	}
+	return asynqwire.RegisterQueues(ctx, client, names...)
+}
+
+// publishPartition writes to a new key and then renames it, so that no script ever reads a
+// part of the limits. It writes nothing if they are in force already, so that workers also
+// start if Redis is full.
+func publishPartition(ctx context.Context, client redis.UniversalClient, queue string, fields map[string]string, by Operator, lost bool) error {
 	before, err := store.ScanHash(ctx, client, store.Key(queue, "limits"))
 	if err != nil {
 		return err
@@ -336,6 +353,10 @@ func stored(set limits.Set, queue string) (map[string]string, error) {
 	if q.Durability != limits.Primary { // the default
 		stored.Durability = q.Durability
 	}
+	layout := layoutOf(set, queue)
+	if layout.N > 1 {
+		stored.Partitions = layout.N
+	}
 	windows := map[string]bool{}
 	for kind, window := range q.SendWindows {
 		stored.SendWindows[kind] = window.String()
@@ -361,6 +382,13 @@ func stored(set limits.Set, queue string) (map[string]string, error) {
 		return nil, err
 	}
 	fields := map[string]string{"*": string(text)}
+	if len(layout.Pins) > 0 {
+		text, err := json.Marshal(layout.Pins)
+		if err != nil {
+			return nil, err
+		}
+		fields[store.PinsField] = string(text)
+	}
 	for tenant, own := range tenants {
 		text, err := json.Marshal(own)
 		if err != nil {

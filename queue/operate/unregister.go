@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/validation"
@@ -38,16 +39,30 @@ func Unregister(ctx context.Context, client redis.UniversalClient, queue string,
 			return refuse(fmt.Sprintf("is served by worker %s on %s: stop it, or take the queue from its HEADGATE_QUEUES and limits file", check.Quote(w.ID), check.Quote(w.Host)))
 		}
 	}
-	var reply any
-	err = store.Patient(ctx, func() (err error) {
-		reply, err = store.UnregisterScript.Run(ctx, client, store.ScriptKeys(queue), queue)
-		return err
-	})
+	homes, err := partitionsIn(ctx, client, queue)
 	if err != nil {
 		return fail(err)
 	}
-	if jobs, _ := reply.(int64); jobs > 0 {
-		return refuse(fmt.Sprintf("has jobs, %d of them: cancel and delete them, or wait until none is kept any more", jobs))
+	// All have to be empty before the first is removed. The first one is the last: it knows the others.
+	for _, remove := range []bool{false, true} {
+		jobs := int64(0)
+		for _, home := range slices.Backward(homes) {
+			var reply any
+			err := store.Patient(ctx, func() (err error) {
+				reply, err = store.UnregisterScript.Run(ctx, client, store.ScriptKeys(home), home, remove)
+				return err
+			})
+			if err != nil {
+				return fail(err)
+			}
+			n, _ := reply.(int64)
+			if jobs += n; remove && jobs > 0 {
+				break
+			}
+		}
+		if jobs > 0 {
+			return refuse(fmt.Sprintf("has jobs, %d of them: cancel and delete them, or wait until none is kept any more", jobs))
+		}
 	}
 	routes, err := client.HGetAll(ctx, store.RoutesKey).Result()
 	if err != nil {
@@ -59,9 +74,29 @@ func Unregister(ctx context.Context, client redis.UniversalClient, queue string,
 			pipe.HDel(ctx, store.RoutesKey, kind)
 		}
 	}
-	pipe.SRem(ctx, asynqwire.Queues, queue)
+	pipe.SRem(ctx, asynqwire.Queues, homes)
 	if err := store.Execute(ctx, pipe); err != nil {
 		return fail(err)
 	}
 	return Record(ctx, client, AuditEntry{Action: "unregister", Before: map[string]string{"queue": queue}}, by)
+}
+
+// partitionsIn returns the partitions of a queue: those that its limits name, and those of which an
+// interrupted removal has left something.
+func partitionsIn(ctx context.Context, client redis.UniversalClient, queue string) ([]string, error) {
+	l, err := store.ReadLayout(ctx, client, queue)
+	if err != nil {
+		return nil, err
+	}
+	homes := l.Names()
+	registered, err := store.AllPartitions(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range registered {
+		if partition.QueueOf(name) == queue && !slices.Contains(homes, name) {
+			homes = append(homes, name)
+		}
+	}
+	return homes, nil
 }

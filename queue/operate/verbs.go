@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
@@ -138,7 +139,7 @@ const (
 // verbRun is a running verb.
 type verbRun struct {
 	client   redis.UniversalClient
-	queue    string
+	queue    string // the partition
 	verb     Verb
 	filter   Filter
 	by       *Operator // nil: only count
@@ -148,6 +149,7 @@ type verbRun struct {
 	windows  *effective.Calendars
 	progress func(Tally)
 	tally    Tally
+	before   int64 // changed jobs of other partitions
 	longest  int64 // the most jobs that one step looked at
 }
 
@@ -158,22 +160,27 @@ func runVerb(ctx context.Context, client redis.UniversalClient, queue string, ve
 	if err := store.CheckQueue(ctx, client, queue); err != nil {
 		return Tally{}, err
 	}
-	now, err := store.Time(ctx, client, store.Key(queue, "waiting"))
+	homes, err := filter.homes(ctx, client, queue)
 	if err != nil {
 		return Tally{}, fmt.Errorf("%s in queue %q: %w", verb, queue, err)
 	}
-	r := &verbRun{
-		client: client, queue: queue, verb: verb, filter: filter, by: by, began: now.UnixMicro(),
-		windows: &effective.Calendars{Queue: queue, Redis: client}, progress: progress,
-	}
+	r := &verbRun{client: client, verb: verb, filter: filter, by: by, progress: progress}
 	if by != nil {
+		now, err := store.Time(ctx, client, store.Key(queue, "waiting"))
+		if err != nil {
+			return Tally{}, fmt.Errorf("%s in queue %q: %w", verb, queue, err)
+		}
 		r.audit = AuditEntry{
 			At: now, Actor: by.Actor, Action: string(verb), Queue: queue, Tenant: filter.Tenant, Kind: filter.Kind,
 			State: filter.State, ID: filter.ID, Contains: filter.Reason, Group: filter.Group, Reason: by.Reason,
 		}
 		r.entry = share(by.Actor) + " " + r.audit.open()
 	}
-	err = r.all(ctx)
+	for _, home := range homes {
+		if err = r.all(ctx, home); err != nil {
+			break
+		}
+	}
 	if r.audit.Count = r.tally.Jobs; by != nil && r.tally.Jobs > 0 {
 		by.log(r.audit)
 	}
@@ -186,7 +193,13 @@ func runVerb(ctx context.Context, client redis.UniversalClient, queue string, ve
 	return r.tally, nil
 }
 
-func (r *verbRun) all(ctx context.Context) error {
+// all changes the jobs of a partition.
+func (r *verbRun) all(ctx context.Context, home string) error {
+	now, err := store.Time(ctx, r.client, store.Key(home, "waiting"))
+	if err != nil {
+		return err
+	}
+	r.queue, r.began, r.before, r.windows = home, now.UnixMicro(), r.tally.Jobs, &effective.Calendars{Queue: home, Redis: r.client}
 	if r.filter.ID != "" {
 		return r.one(ctx)
 	}
@@ -214,7 +227,7 @@ func (r *verbRun) one(ctx context.Context) error {
 		return err
 	}
 	if n.state == "" {
-		return validation.NotFound("id", "there is no job "+check.Quote(r.filter.ID)+" in queue "+check.Quote(r.queue))
+		return validation.NotFound("id", "there is no job "+check.Quote(r.filter.ID)+" in queue "+check.Quote(partition.QueueOf(r.queue)))
 	}
 	if n.matched+n.late+n.held == 0 {
 		state := lifecycle.StateOf(n.state)
@@ -307,7 +320,7 @@ func (r *verbRun) slice(ctx context.Context, where, cursor string, more ...any) 
 		return store.Patient(ctx, func() (err error) {
 			n, err = r.ask(ctx, append([]any{
 				r.queue, string(r.verb), dry, where, cursor, most, rediskey.Escape(r.filter.Tenant), kind, r.began,
-				reason, r.entry, r.tally.Jobs, calendars, failures,
+				reason, r.entry, r.tally.Jobs - r.before, calendars, failures,
 			}, more...))
 			return err
 		})

@@ -500,3 +500,37 @@ func TestWork(t *testing.T) {
 	}
 	queuetest.RequireEnqueued(q, SendSMS)
 }
+
+// TestPartitions: a queue in partitions is one queue.
+func TestPartitions(t *testing.T) {
+	t.Parallel()
+	q := queuetest.Start(t)
+	if err := operate.Publish(t.Context(), q.Redis, limits.Set{Queues: map[string]limits.Queue{"sms": {Partitions: 5}}}); err != nil {
+		t.Fatal(err)
+	}
+	called := map[string]int{}
+	queue.Handle(q.Worker, SendSMS, func(ctx context.Context, _ SMS) error {
+		job, _ := queue.Current(ctx)
+		called[job.Queue+" "+job.Tenant]++
+		return nil
+	})
+	for i := range 8 {
+		enqueue(t, q, queue.Job{Kind: "sms", Tenant: fmt.Sprint("t", i), Payload: SMS{To: "now"}})
+		later := queue.Job{Kind: "sms", Tenant: fmt.Sprint("t", i), Payload: SMS{To: "later"}}
+		later.In = time.Hour
+		enqueue(t, q, later)
+	}
+	jobs := queuetest.Enqueued(q, SendSMS)
+	if len(jobs) != 16 || slices.ContainsFunc(jobs, func(job queuetest.Job[SMS]) bool { return job.Queue != "sms" }) {
+		t.Errorf("%+v", jobs)
+	}
+	for n := range 2 {
+		q.Drain()
+		for i := range 8 {
+			if who := fmt.Sprint("sms t", i); called[who] != n+1 || len(called) != 8 {
+				t.Errorf("after %d drains: %v", n+1, called)
+			}
+		}
+		q.Advance(time.Hour)
+	}
+}

@@ -14,7 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/serving"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -27,10 +27,11 @@ func (q *Queue) tasks(kind string) []*asynq.TaskInfo {
 	q.t.Helper()
 	ctx, cancel := timeout()
 	defer cancel()
-	names, err := inspect.Queues(ctx, q.Redis)
+	names, err := store.AllPartitions(ctx, q.Redis)
 	if err != nil {
 		q.t.Fatalf("queuetest: %v", err)
 	}
+	slices.Sort(names)
 	var all []*asynq.TaskInfo
 	for _, name := range names {
 		ids, err := q.ids(ctx, name)
@@ -45,6 +46,7 @@ func (q *Queue) tasks(kind string) []*asynq.TaskInfo {
 			if err != nil {
 				q.t.Fatalf("queuetest: job %s of queue %s: %v", id, name, err)
 			}
+			task.Queue = partition.QueueOf(name)
 			if kind == "" || task.Type == kind {
 				all = append(all, task)
 			}
@@ -53,7 +55,7 @@ func (q *Queue) tasks(kind string) []*asynq.TaskInfo {
 	return all
 }
 
-// ids returns a queue's jobs in the order in which they may go.
+// ids returns a partition's jobs in the order in which they may go.
 func (q *Queue) ids(ctx context.Context, name string) ([]string, error) {
 	var ids []string
 	for _, list := range []string{"active", "pending"} {
@@ -115,8 +117,12 @@ type state struct {
 func (q *Queue) state() (state, error) {
 	ctx, cancel := timeout()
 	defer cancel()
+	names, err := q.partitions(ctx, q.served...)
+	if err != nil {
+		return state{}, err
+	}
 	var all state
-	for _, name := range q.served {
+	for _, name := range names {
 		pipe := q.Redis.TxPipeline() // otherwise a job that moves between two sets could be missed
 		clock := pipe.Time(ctx)
 		pending, active := pipe.LLen(ctx, asynqwire.Key(name, "pending")), pipe.LLen(ctx, asynqwire.Key(name, "active"))
@@ -151,49 +157,58 @@ const heldBack = 1e10
 // dispatch, so that only jobs go that were due when they were first seen.
 func (q *Queue) hold(name string) error {
 	now := strconv.FormatInt(time.Now().Unix(), 10)
-	return q.shift(name, "("+now, fmt.Sprintf("(%.0f", heldBack), heldBack)
+	return q.shift([]string{name}, "("+now, fmt.Sprintf("(%.0f", heldBack), heldBack)
 }
 
 // release undoes hold.
 func (q *Queue) release() error {
-	for _, name := range q.served {
-		if err := q.shift(name, fmt.Sprintf("%.0f", heldBack), "+inf", -heldBack); err != nil {
-			return err
+	return q.shift(q.served, fmt.Sprintf("%.0f", heldBack), "+inf", -heldBack)
+}
+
+// shift adds seconds to the times of queues' jobs for later that are between from and
+// to.
+func (q *Queue) shift(queues []string, from, to string, seconds float64) error {
+	ctx, cancel := timeout()
+	defer cancel()
+	names, err := q.partitions(ctx, queues...)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		for _, set := range []string{"scheduled", "retry"} {
+			if err := q.shiftSet(ctx, asynqwire.Key(name, set), from, to, seconds); err != nil {
+				return fmt.Errorf("jobs for later in queue %s: %w", name, err)
+			}
 		}
 	}
 	return nil
 }
 
-// shift adds seconds to the times of a queue's jobs for later that are between from and
-// to.
-func (q *Queue) shift(name, from, to string, seconds float64) error {
-	ctx, cancel := timeout()
-	defer cancel()
-	for _, set := range []string{"scheduled", "retry"} {
-		key := asynqwire.Key(name, set)
-		jobs, err := q.Redis.ZRangeByScoreWithScores(ctx, key, &redis.ZRangeBy{Min: from, Max: to}).Result()
-		if err != nil {
-			return fmt.Errorf("jobs for later in queue %s: %w", name, err)
-		}
-		for i := range jobs {
-			jobs[i].Score += seconds
-		}
-		if len(jobs) == 0 {
-			continue
-		}
-		// XX: jobs that ran meanwhile must not come back.
-		if err := q.Redis.ZAddXX(ctx, key, jobs...).Err(); err != nil {
-			return fmt.Errorf("jobs for later in queue %s: %w", name, err)
-		}
+func (q *Queue) shiftSet(ctx context.Context, key, from, to string, seconds float64) error {
+	jobs, err := q.Redis.ZRangeByScoreWithScores(ctx, key, &redis.ZRangeBy{Min: from, Max: to}).Result()
+	if err != nil || len(jobs) == 0 {
+		return err
 	}
-	return nil
+	for i := range jobs {
+		jobs[i].Score += seconds
+	}
+	return q.Redis.ZAddXX(ctx, key, jobs...).Err() // XX: jobs that ran meanwhile must not come back
+}
+
+// partitions returns the names of the partitions of queues.
+func (q *Queue) partitions(ctx context.Context, queues ...string) (names []string, err error) {
+	layouts, err := store.ReadLayouts(ctx, q.Redis, queues...)
+	for _, l := range layouts {
+		names = append(names, l.Names()...)
+	}
+	return names, err
 }
 
 // advance brings forward by d everything that waits for a time.
 func (q *Queue) advance(d time.Duration) error {
 	ctx, cancel := timeout()
 	defer cancel()
-	names, err := inspect.Queues(ctx, q.Redis)
+	names, err := store.AllPartitions(ctx, q.Redis)
 	if err != nil {
 		return err
 	}

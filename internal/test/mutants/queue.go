@@ -3,7 +3,7 @@ package main
 // queueMutants break the scripts of package queue.
 var queueMutants = []mutant{
 	{
-		"queue/fitness.go", `case passing(err) && w.servesSome(ctx):`, `case passing(err) && !w.servesSome(ctx):`,
+		"queue/fitness.go", `if away := w.away(ctx); len(away) < len(w.homes()) {`, `if away := w.away(ctx); len(away) == len(w.homes()) {`,
 		"swapped branch", "a worker is ready while it serves some of its queues", "queue TestReadyBesideAMasterAway",
 	},
 	{
@@ -49,6 +49,51 @@ var queueMutants = []mutant{
 	{
 		"queue/request.go", `if err := c.fit.check(ctx, c.redis, queue, n); err != nil && (!c.owed || !errors.Is(err, ErrRedisFull)) {`, `if err := c.fit.check(ctx, c.redis, queue, n); err != nil && (!c.owed || errors.Is(err, ErrRedisFull)) {`,
 		"no escape", "follow-ups of accepted jobs do not wait for memory", "queue TestWorkerOnFullRedis",
+	},
+	// Partitions.
+	{
+		"internal/partition/layout.go", `if score := mix(hash ^ mix(uint64(i))); i == 1 || score > highest {`, `if score := mix(hash ^ mix(uint64(i)+1)); i == 1 || score > highest {`,
+		"off by one", "a tenant is in the same partition for ever", "internal/partition TestOf",
+	},
+	{
+		"queue/route.go", `list, err := r.in(layout.Home(tenant)).Get(ctx, ageOf(fresh), fresh)`, `list, err := r.in(queue).Get(ctx, ageOf(true), true)`,
+		"wrong key", "a producer needs no node but that of its tenant", "queue TestTimedPartitionAway",
+	},
+	{
+		"queue/internal/refreshed/refreshed.go", `case r.known && !fresh: // as new as it can be had`, `case r.known && !fresh && r.err == nil:`,
+		"no escape", "what is known of queues outlasts a node", "queue/internal/refreshed TestRefreshed",
+	},
+	{
+		"queue/operate/publish.go", `for _, name := range slices.Backward(names) {`, `for _, name := range names[:1] {`,
+		"missing write", "each partition has the limits", "queue/operate TestPartitionsAreFixed",
+	},
+	{
+		"queue/operate/partitions.go", `case was.N != layout.N:`, `case was.N < layout.N && was.N > 0:`,
+		"missing check", "the partitions of a queue are fixed", "queue/operate TestPartitionsAreFixed",
+	},
+	{
+		"queue/operate/unregister.go", `for _, remove := range []bool{false, true} {`, `for _, remove := range []bool{true} {`,
+		"missing check", "a queue with jobs in any partition is not removed", "queue/operate TestPartitionsAreFixed",
+	},
+	{
+		"queue/operate/verbs.go", `if err = r.all(ctx, home); err != nil {`, `if err = r.all(ctx, home); err != nil || home != "" {`,
+		"missing write", "verbs change the jobs of all partitions", "queue TestPartitionsAreOneQueue",
+	},
+	{
+		"queue/settle.go", `if home == g.queue {`, `if home != g.queue {`,
+		"swapped branch", "a pause of the account reaches all partitions", "queue TestPauseOfTheAccountReachesAllPartitions",
+	},
+	{
+		"queue/inspect/events.go", `all = slices.DeleteFunc(all, func(e Event) bool { return e.At.UnixMilli() >= until.UnixMilli() })`, `all = slices.DeleteFunc(all, func(e Event) bool { return e.At.IsZero() })`,
+		"clock", "no event comes behind the cursor of who has read later ones", "queue TestEventsOfSlowClocks",
+	},
+	{
+		"queue/inspect/partitions.go", `if errs[i] == nil {`, `if errs[i] == nil || i > 0 {`,
+		"missing check", "a queue is shown while a partition does not answer", "queue TestAwayIsSaid",
+	},
+	{
+		"queue/internal/store/enqueue.lua", `local gone = string.find(ARGV[1], '@', 1, true) and read('EXISTS', headgate .. 'limits') == 0`, `local gone = false`,
+		"missing check", "no job goes into a partition that is gone", "queue TestProducersOfOtherPartitions",
 	},
 	// Jobs of replicated queues.
 	{

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/limitlua"
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // Limits is the effective limits of a queue, with the differences of tenants, as the
@@ -19,6 +20,7 @@ type Limits struct {
 	Queue     Queue
 	Tenants   map[string]Tenant              // by escaped tenant
 	Overrides map[string]map[string]Override // by escaped tenant and limit
+	Pins      map[string]int                 // partitions of pinned tenants
 	Now       time.Time
 }
 
@@ -30,6 +32,12 @@ func Read(limits, overrides map[string]string, now time.Time) (Limits, error) {
 	for field, text := range limits {
 		if field == "*" {
 			if err := json.Unmarshal([]byte(text), &e.Queue); err != nil {
+				return Limits{}, err
+			}
+			continue
+		}
+		if field == store.PinsField {
+			if err := json.Unmarshal([]byte(text), &e.Pins); err != nil {
 				return Limits{}, err
 			}
 			continue

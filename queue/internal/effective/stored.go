@@ -48,6 +48,7 @@ type (
 		Kinds           []string `json:"kinds"`
 
 		Durability limits.Durability `json:"durability,omitempty"` // "": primary
+		Partitions int               `json:"partitions,omitempty"` // 0: one
 
 		SendWindows map[string]string `json:"send_windows,omitempty"` // by kind
 		Windows     []string          `json:"windows,omitempty"`      // all of them, including those of tenants
@@ -194,7 +195,7 @@ var errUnreadable = errors.New("the limits in Redis are damaged; publish them ag
 func (s Queue) Decode() (limits.Queue, error) {
 	q := limits.Queue{
 		Kinds: s.Kinds, MaxBacklog: s.MaxBacklog, MaxBacklogBytes: s.MaxBacklogBytes, MaxQueue: s.MaxQueue, MaxQueueBytes: s.MaxQueueBytes,
-		MaxRetention: time.Duration(s.MaxRetention) * time.Second, Durability: s.Durability,
+		MaxRetention: time.Duration(s.MaxRetention) * time.Second, Durability: s.Durability, Partitions: s.Partitions,
 	}
 	for _, stored := range s.Limits {
 		limit, err := stored.Decode()

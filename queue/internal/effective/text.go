@@ -155,6 +155,10 @@ func (e Limits) Texts() map[string]string {
 	number("max_backlog_bytes", e.Queue.MaxBacklogBytes)
 	number("max_queue", e.Queue.MaxQueue)
 	number("max_queue_bytes", e.Queue.MaxQueueBytes)
+	number("partitions", int64(e.Queue.Partitions))
+	for tenant, i := range e.Pins {
+		number(tenant+": partition", int64(i))
+	}
 	if e.Queue.MaxRetention != 0 {
 		all["max_retention"] = (time.Duration(e.Queue.MaxRetention) * time.Second).String()
 	}
@@ -169,7 +173,7 @@ func (e Limits) Texts() map[string]string {
 	}
 	for i, limit := range e.Queue.Limits {
 		name := limit.Name
-		if slices.Contains([]string{"kinds", "max_backlog", "max_backlog_bytes", "max_queue", "max_queue_bytes", "max_retention", "durability"}, name) {
+		if slices.Contains([]string{"kinds", "max_backlog", "max_backlog_bytes", "max_queue", "max_queue_bytes", "max_retention", "durability", "partitions"}, name) {
 			name = "limit " + name // the setting of the queue has the name
 		}
 		all[name] = string(limit.Text.Algorithm) + " " + e.Of(i, "").String() + limit.details()

@@ -23,6 +23,7 @@
 --   {-3, limit, most, cost, unit} the limit never admits that many permits
 --   {-4, jobs, most, bytes, most bytes} the same for the whole queue
 --   {-5, fault} what Redis holds for the job or its queue is damaged
+--   {-6} the queue has no such partition
 -- Bound: the jobs that the caller passes, each with one task, one lane and one key.
 -- Full memory: it makes none of its writes, so that no job is accepted that cannot be stored.
 --
@@ -31,6 +32,7 @@
 -- line. If no job was accepted, they are kept only after an earlier try, which might
 -- still arrive and be accepted.
 local FIRST, WORDS = 5, 6
+local SOON_US = 5000000
 local now = clock()
 local line, number, again = ARGV[2], ARGV[3], ARGV[4]
 if line ~= '' then
@@ -163,6 +165,8 @@ local function decide(i)
     lengths[lane] = lengths[lane] or lane_length(lane)
   else
     plan('ZADD', asynq .. 'scheduled', due, id)
+    -- The dispatcher may not look before this job is due.
+    if tonumber(due) * 1000000 - now < SOON_US then announces = headgate .. 'wake' end
   end
 
   local mine = stored[tenant] or {jobs = 0, units = 0, waiting = 0}
@@ -179,10 +183,17 @@ local function decide(i)
   return {1}
 end
 
+-- Clients know the partitions of a queue for some seconds. If it was taken out of Redis meanwhile, nobody
+-- would serve a job in one that is gone, nor find it.
+local gone = string.find(ARGV[1], '@', 1, true) and read('EXISTS', headgate .. 'limits') == 0
 local results = {}
 for i = FIRST, #ARGV, WORDS do
   local what, answer = 'enqueue ' .. ARGV[i], nil
-  if not attempt(what, function() answer = decide(i) end) then answer = {-5, faults[what]} end
+  if gone then
+    answer = {-6}
+  elseif not attempt(what, function() answer = decide(i) end) then
+    answer = {-5, faults[what]}
+  end
   results[#results + 1] = answer
 end
 

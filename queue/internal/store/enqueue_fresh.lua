@@ -16,8 +16,9 @@ local call = redis.pcall
 local answers, number = answers_key(ARGV[2]), ARGV[3]
 local kept = call('GET', answers)
 if kept and (type(kept) ~= 'string' or answers_read(kept, number)) then return end
-local names = plain_attributes(call('HGET', headgate .. 'limits', '*'))
-if not names then return end
+local limits = call('HGET', headgate .. 'limits', '*')
+local names = plain_attributes(limits)
+if not names or not limits and string.find(ARGV[1], '@', 1, true) then return end
 local lane = lane_of(names, tenant, attributes)
 local length = call('ZCARD', lane_key(lane))
 if type(length) ~= 'number' or length == 0 then return end

@@ -5,7 +5,7 @@
 -- ARGV[2]   scope: an escaped tenant, '*' or 'k:'<kind>; to resume also the scope of a hold
 -- ARGV[3]   until_us: 9e15 until it is resumed; 0: resume
 -- ARGV[4]   reason
--- ARGV[5]   audit entry
+-- ARGV[5]   audit entry; '' if a provider's answer in another partition of the queue pauses it
 -- ARGV[6]   calendars as JSON, '' for none
 -- ARGV[7]   share of the audit that the entry is in
 -- Returns   the pause before and after, as "until_us by reason"; '' for none
@@ -44,7 +44,7 @@ end
 local before = in_force(scope)
 local after = ''
 if until_us > 0 then
-  after = pause(scope, until_us, 'operator', ARGV[4])
+  after = pause(scope, until_us, ARGV[5] == '' and 'provider' or 'operator', ARGV[4])
 else
   if not string.find(scope, ':', 1, true) then start_buckets() end
   pause_end(scope)
@@ -56,5 +56,5 @@ else
     pause_end(account)
   end
 end
-if before ~= '' or after ~= '' then audit_add(ARGV[7], ARGV[5]) end
+if ARGV[5] ~= '' and (before ~= '' or after ~= '') then audit_add(ARGV[7], ARGV[5]) end
 return {before, after}

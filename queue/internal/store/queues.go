@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/validation"
 )
@@ -27,13 +28,22 @@ func CheckQueue(ctx context.Context, client redis.UniversalClient, queue string)
 	return validation.NotFound("queue", "there is no queue "+check.Quote(queue)+check.Suggest(queue, names))
 }
 
-// Queues returns the queues of a Redis, sorted.
+// Queues returns the queues of a Redis, sorted. The partitions of a queue are one queue.
 func Queues(ctx context.Context, client redis.UniversalClient) ([]string, error) {
+	names, err := AllPartitions(ctx, client)
+	for i, name := range names {
+		names[i] = partition.QueueOf(name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), err
+}
+
+// AllPartitions returns the names of the partitions of all queues of a Redis.
+func AllPartitions(ctx context.Context, client redis.UniversalClient) ([]string, error) {
 	names, err := client.SMembers(ctx, asynqwire.Queues).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list the queues: %w", err)
 	}
-	slices.Sort(names)
 	return names, nil
 }
 

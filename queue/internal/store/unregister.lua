@@ -2,6 +2,7 @@
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
+-- ARGV[2]   remove: 1 if it is to be removed, 0 to count its jobs
 -- Returns   how many jobs there are; 0: the queue had none, and its keys are deleted
 -- Bound: a fixed number of keys. Buckets expire by themselves, and the audit stays.
 -- Full memory: it runs (allow-oom), as it deletes.
@@ -9,7 +10,7 @@ local jobs = 0
 for _, list in ipairs({'pending', 'active'}) do jobs = jobs + read('LLEN', asynq .. list) end
 for _, set in ipairs({'scheduled', 'retry', 'archived', 'completed'}) do jobs = jobs + read('ZCARD', asynq .. set) end
 jobs = jobs + read('ZCARD', headgate .. 'archive') + math.max(waiting_jobs('*'), read('SCARD', asynq .. 'groups'))
-if jobs > 0 then return jobs end
+if jobs > 0 or ARGV[2] ~= '1' then return jobs end
 for _, name in ipairs({
   'limits', 'overrides', 'waiting', 'ready', 'unserved', 'vtime', 'skips', 'tenants', 'totals', 'adapt', 'pauses', 'pause_changes',
   'pause_ends', 'kinds', 'deadlines', 'watcher', 'archive', 'periodic', 'events', 'faults',

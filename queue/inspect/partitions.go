@@ -1,0 +1,126 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/queue/internal/refreshed"
+	"github.com/headgate/headgate/queue/internal/store"
+)
+
+// A queue in partitions is shown as one queue. What is about a tenant or a job is read in its partition,
+// and what is about the queue in all of them. An undivided queue has one partition, with its name.
+
+// layoutAge is how long the partitions of a queue are known. They change only while the queue is not in
+// Redis.
+const layoutAge = time.Second
+
+// layout returns the partitions of a queue.
+func (in *Inspector) layout(ctx context.Context, queue string) (partition.Layout, error) {
+	in.mu.Lock()
+	known := in.layouts[queue]
+	if known == nil {
+		if len(in.layouts) >= maxWatched {
+			clear(in.layouts)
+		}
+		known = &refreshed.Value[partition.Layout]{Read: func(ctx context.Context) (partition.Layout, error) {
+			return store.ReadLayout(ctx, in.redis, queue)
+		}}
+		in.layouts[queue] = known
+	}
+	in.mu.Unlock()
+	return known.Get(ctx, layoutAge, false)
+}
+
+// home returns the partition of a tenant.
+func (in *Inspector) home(ctx context.Context, queue, tenant string) (string, error) {
+	l, err := in.layout(ctx, queue)
+	return l.Home(tenant), err
+}
+
+// ofEach asks all partitions at once, and returns their answers in order.
+func ofEach[T any](names []string, ask func(name string) (T, error)) ([]T, error) {
+	answers, errs := make([]T, len(names)), make([]error, len(names))
+	var asking sync.WaitGroup
+	for i, name := range names[1:] {
+		asking.Go(func() { answers[i+1], errs[i+1] = ask(name) })
+	}
+	answers[0], errs[0] = ask(names[0])
+	asking.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return answers, nil
+}
+
+// awayAfter is how long Redis may take to answer before a partition counts as away.
+const awayAfter = time.Second
+
+// answering returns the partitions whose Redis answers. An undivided queue is not asked: its questions fail
+// by themselves. The error is that of all, if none answers.
+func (in *Inspector) answering(ctx context.Context, l partition.Layout) (names []string, err error) {
+	if l.N == 1 {
+		return l.Names(), nil
+	}
+	type answer struct {
+		i   int
+		err error
+	}
+	all, answers, late := l.Names(), make(chan answer, l.N), time.After(awayAfter)
+	for i, name := range all {
+		go func() {
+			_, err := store.Time(ctx, in.redis, store.Key(name, "waiting"))
+			answers <- answer{i, err}
+		}()
+	}
+	errs := make([]error, l.N)
+	for i := range errs {
+		errs[i] = context.DeadlineExceeded // the client may wait longer than any deadline of ctx
+	}
+collect:
+	for range all {
+		select {
+		case a := <-answers:
+			errs[a.i] = a.err
+		case <-late:
+			break collect
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	for i, name := range all {
+		if errs[i] == nil {
+			names = append(names, name)
+		}
+	}
+	if names == nil {
+		return nil, errs[0]
+	}
+	return names, nil
+}
+
+// AwayError reports partitions of a queue whose Redis does not answer. The others are served.
+type AwayError struct {
+	Queue    string
+	Away, Of int
+}
+
+func (e *AwayError) Error() string {
+	return fmt.Sprintf("%d of %d partitions of queue %s do not answer", e.Away, e.Of, e.Queue)
+}
+
+// ofAll asks all partitions of a queue.
+func ofAll[T any](ctx context.Context, client redis.UniversalClient, queue string, ask func(name string) (T, error)) ([]T, error) {
+	l, err := store.ReadLayout(ctx, client, queue)
+	if err != nil {
+		return nil, err
+	}
+	return ofEach(l.Names(), ask)
+}

@@ -1,0 +1,93 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/validation"
+)
+
+// PinsField is the field of a queue's limits with the partitions of its pinned tenants: JSON, from tenant
+// to partition. No script reads it.
+const PinsField = "pins"
+
+// LayoutOf reads the partitions of a queue from the fields "*" and [PinsField] of its limits. A queue
+// without limits, or with damaged ones, has one: scripts tell that they are damaged. The error is a
+// [validation.Error] for the name of a partition.
+func LayoutOf(queue, limits, pins string) (partition.Layout, error) {
+	var stored struct {
+		Partitions int `json:"partitions"`
+	}
+	l := partition.Layout{Queue: queue, N: 1}
+	if partition.QueueOf(queue) != queue {
+		return l, validation.NotFound("queue", "there is no queue "+check.Quote(queue)+": that is a partition of one")
+	}
+	if json.Unmarshal([]byte(limits), &stored) == nil && stored.Partitions != 0 {
+		l.N = stored.Partitions
+	}
+	if pins != "" && json.Unmarshal([]byte(pins), &l.Pins) != nil {
+		return l, fmt.Errorf("the pinned tenants of queue %q in Redis are damaged; publish its limits again", queue)
+	}
+	if l.N == 1 && l.Pins == nil {
+		return l, nil // whatever its name
+	}
+	return l, l.Check()
+}
+
+// ReadLayout reads the partitions of a queue.
+func ReadLayout(ctx context.Context, client redis.UniversalClient, queue string) (partition.Layout, error) {
+	all, err := ReadLayouts(ctx, client, queue)
+	if err != nil {
+		return partition.Layout{}, err
+	}
+	return all[0], nil
+}
+
+// ReadLayouts reads the partitions of queues in one round trip.
+func ReadLayouts(ctx context.Context, client redis.UniversalClient, queues ...string) ([]partition.Layout, error) {
+	pipe := client.Pipeline()
+	fields := make([]*redis.SliceCmd, len(queues))
+	for i, queue := range queues {
+		fields[i] = pipe.HMGet(ctx, Key(queue, "limits"), "*", PinsField)
+	}
+	if err := Execute(ctx, pipe); err != nil {
+		return nil, fmt.Errorf("read the partitions of queues: %w", err)
+	}
+	layouts := make([]partition.Layout, len(queues))
+	for i, queue := range queues {
+		text, err := Texts(fields[i].Val()), error(nil)
+		if layouts[i], err = LayoutOf(queue, text[0], text[1]); err != nil {
+			return nil, err
+		}
+	}
+	return layouts, nil
+}
+
+// FindJob returns the partition and the lane of a job; "" if there is no such job. The id of a job with a
+// key has its tenant, and so its partition. It takes the same commands whether there is such a job or not.
+func FindJob(ctx context.Context, client redis.UniversalClient, l partition.Layout, id string) (home, lane string, err error) {
+	homes := l.Names()
+	if tenant, _, named := strings.Cut(id, ":"); named {
+		homes = []string{l.Home(Unescape(tenant))}
+	}
+	pipe, lanes := client.Pipeline(), make([]*redis.StringCmd, len(homes))
+	for i, home := range homes {
+		lanes[i] = pipe.HGet(ctx, asynqwire.Key(home, "t:"+id), "group")
+	}
+	if err := Execute(ctx, pipe); err != nil {
+		return "", "", err
+	}
+	for i, lane := range lanes {
+		if lane.Err() == nil {
+			return homes[i], lane.Val(), nil
+		}
+	}
+	return "", "", nil
+}

@@ -1,0 +1,78 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
+)
+
+// BenchmarkIdlePartitions compares what an idle worker costs Redis, in processor time, with a queue of 64
+// partitions and with an undivided one. It fails beyond three times, unless it runs only for a moment.
+func BenchmarkIdlePartitions(b *testing.B) {
+	length := 15 * time.Second
+	if testing.Short() {
+		length = time.Second
+	}
+	spent := func(n int) float64 {
+		server := redistest.Start(b)
+		client := server.Client()
+		if err := operate.Publish(b.Context(), client, limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: n, Limits: []limits.Limit{perTenant(10)}}}}); err != nil {
+			b.Fatal(err)
+		}
+		worker, err := New(Config{Redis: server.Options(), Queues: []string{"q"}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		Handle(worker, "call", func(context.Context, json.RawMessage) error { return nil })
+		ctx, stop := context.WithCancel(b.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- worker.Run(ctx) }()
+		time.Sleep(length / 5) // what it does at its start is over then
+		before := processorTime(b, client)
+		time.Sleep(length)
+		spent := processorTime(b, client) - before
+		stop()
+		if err := <-ended; err != nil {
+			b.Error(err)
+		}
+		return spent / length.Seconds()
+	}
+	for b.Loop() {
+		one, many := spent(1), spent(64)
+		b.ReportMetric(1000*one, "ms/s-of-1")
+		b.ReportMetric(1000*many, "ms/s-of-64")
+		b.ReportMetric(many/one, "times")
+		if many > 3*one && !testing.Short() {
+			b.Errorf("%.1f ms a second with 64 partitions, and %.1f ms with one; want at most three times as much", 1000*many, 1000*one)
+		}
+	}
+}
+
+// processorTime returns the seconds of processor time that the main thread of a Redis has used.
+func processorTime(b *testing.B, client redis.UniversalClient) (sum float64) {
+	b.Helper()
+	info, err := client.Info(b.Context(), "cpu").Result()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if strings.HasSuffix(name, "_main_thread") {
+			var seconds float64
+			if _, err := fmt.Sscan(value, &seconds); err != nil {
+				b.Fatal(err)
+			}
+			sum += seconds
+		}
+	}
+	return sum
+}
