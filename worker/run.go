@@ -136,6 +136,7 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 		return err // before limits are published to it
 	}
 	serves := s.HTTP.Server(client, logger, observer.Handler(), p.Worker.Ready)
+	serves.Away = p.Worker.Away
 	serves.API.Inspector, serves.API.PayloadKeys = inspector, keys
 	if web, err = server.Open(serves); err != nil {
 		return err

@@ -46,13 +46,14 @@ const (
 type numbers struct {
 	workers  int64                     // live workers; negative: unknown
 	queues   map[string]inspect.Gauges // of the queues that could be read
+	away     map[string]int            // partitions that do not answer, by queue
 	unserved map[string]int64          // jobs of queues that no worker serves
 }
 
 func (q *Queues) numbers(ctx context.Context) (numbers, error) {
 	ctx, cancel := context.WithTimeout(ctx, numbersBound)
 	defer cancel()
-	n := numbers{queues: map[string]inspect.Gauges{}}
+	n := numbers{queues: map[string]inspect.Gauges{}, away: map[string]int{}}
 	workers, err := q.Inspector.CountWorkers(ctx)
 	if n.workers = workers; err != nil {
 		n.workers = -1
@@ -64,6 +65,9 @@ func (q *Queues) numbers(ctx context.Context) (numbers, error) {
 		gauges, err := q.Inspector.Gauges(ctx, name)
 		if err == nil {
 			n.queues[name] = gauges
+		}
+		if away, ok := errors.AsType[*inspect.AwayError](err); ok {
+			n.away[name] = away.Away
 		}
 		errs = append(errs, err)
 	}
@@ -157,18 +161,19 @@ func queueDesc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	queueUp      = queueDesc("headgate_queue_up", "1 when the queue's numbers could be read from Redis for this scrape; 0 when not, and then they are left out.")
-	backlogJobs  = queueDesc("headgate_backlog_jobs", "Jobs that wait in lanes.")
-	queueJobs    = queueDesc("headgate_jobs", "Jobs beside those that wait in lanes, by state.", "state")
-	jobsEnqueued = queueDesc("headgate_jobs_enqueued_total", "Jobs accepted by the queue from all clients.")
-	storedJobs   = queueDesc("headgate_stored_jobs", "Jobs in all states, completed jobs that are kept among them; what max_queue bounds.")
-	storedBytes  = queueDesc("headgate_stored_bytes", "Size of the jobs in all states: messages, follow-ups, results, and 512 bytes for each; what max_queue_bytes bounds.")
-	drainSeconds = queueDesc("headgate_drain_seconds", "Time until nothing waits any more, as things are; left out when it is not known.")
-	allowedRate  = queueDesc("headgate_allowed_jobs_per_second", "Jobs a second that limits let go of what waits; 0: nothing waits, or it is not known.")
-	tenantsWait  = queueDesc("headgate_tenants_waiting", "Tenants with jobs in lanes.")
-	unservedJobs = queueDesc("headgate_unserved_jobs", "Jobs that could go and that no worker takes: none has a handler for their kind, or none serves their queue. Every worker shows this of queues that nobody serves, too.")
-	scriptFaults = queueDesc("headgate_script_faults", "Things in Redis that the queue's scripts could not understand in the last hour, such as a key of another type.")
-	pausedUntil  = queueDesc("headgate_paused_until_timestamp_seconds", "When a pause of the queue, of a kind, or of a kind's account that is held back ends, Unix time; 0: it is not paused; +Inf: when somebody resumes it.", "scope")
+	queueUp        = queueDesc("headgate_queue_up", "1 when the queue's numbers could be read from Redis for this scrape; 0 when not, and then they are left out.")
+	partitionsAway = queueDesc("headgate_partitions_away", "Partitions of the queue whose Redis does not answer, while that of others does. The jobs of their tenants wait.")
+	backlogJobs    = queueDesc("headgate_backlog_jobs", "Jobs that wait in lanes.")
+	queueJobs      = queueDesc("headgate_jobs", "Jobs beside those that wait in lanes, by state.", "state")
+	jobsEnqueued   = queueDesc("headgate_jobs_enqueued_total", "Jobs accepted by the queue from all clients.")
+	storedJobs     = queueDesc("headgate_stored_jobs", "Jobs in all states, completed jobs that are kept among them; what max_queue bounds.")
+	storedBytes    = queueDesc("headgate_stored_bytes", "Size of the jobs in all states: messages, follow-ups, results, and 512 bytes for each; what max_queue_bytes bounds.")
+	drainSeconds   = queueDesc("headgate_drain_seconds", "Time until nothing waits any more, as things are; left out when it is not known.")
+	allowedRate    = queueDesc("headgate_allowed_jobs_per_second", "Jobs a second that limits let go of what waits; 0: nothing waits, or it is not known.")
+	tenantsWait    = queueDesc("headgate_tenants_waiting", "Tenants with jobs in lanes.")
+	unservedJobs   = queueDesc("headgate_unserved_jobs", "Jobs that could go and that no worker takes: none has a handler for their kind, or none serves their queue. Every worker shows this of queues that nobody serves, too.")
+	scriptFaults   = queueDesc("headgate_script_faults", "Things in Redis that the queue's scripts could not understand in the last hour, such as a key of another type.")
+	pausedUntil    = queueDesc("headgate_paused_until_timestamp_seconds", "When a pause of the queue, of a kind, or of a kind's account that is held back ends, Unix time; 0: it is not paused; +Inf: when somebody resumes it.", "scope")
 
 	limitRate     = queueDesc("headgate_limit_permits_per_second", "Permits a second that a limit admits, as its file says.", "limit", "scope", "unit")
 	limitCapacity = queueDesc("headgate_limit_capacity_permits", "Permits that a full bucket of the limit holds; of a concurrency, calls at once.", "limit", "scope", "unit")
@@ -193,7 +198,7 @@ var (
 	asynqPaused    = queueDesc("asynq_queue_paused_total", "1 when asynq's tools paused the queue, else 0.")
 
 	queueDescs = []*prometheus.Desc{
-		workersAlive, queueUp, backlogJobs, queueJobs, jobsEnqueued, storedJobs, storedBytes, drainSeconds, allowedRate, tenantsWait, unservedJobs, scriptFaults, pausedUntil,
+		workersAlive, queueUp, partitionsAway, backlogJobs, queueJobs, jobsEnqueued, storedJobs, storedBytes, drainSeconds, allowedRate, tenantsWait, unservedJobs, scriptFaults, pausedUntil,
 		limitRate, limitCapacity, limitUsed, limitAdapted, tenantBacklog, tenantDone, tenantStored, tenantBytes, tenantsSuppressed,
 		asynqTasks, asynqSize, asynqLatency, asynqMemory, asynqProcessed, asynqFailed, asynqPaused,
 	}
@@ -221,6 +226,7 @@ func (c *queues) Collect(out chan<- prometheus.Metric) {
 		s := series{out, name}
 		gauges, ok := n.queues[name]
 		s.gauge(queueUp, truth(ok))
+		s.gauge(partitionsAway, float64(n.away[name]))
 		if ok {
 			s.queue(gauges)
 			s.limits(gauges)

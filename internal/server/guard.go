@@ -29,16 +29,23 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 	})
 }
 
-// readiness answers whether the server is ready. Only this machine learns why it is not.
-func readiness(ready func() error) http.HandlerFunc {
+// readiness answers whether the server is ready. Only this machine learns why it is not, or which queues
+// it cannot serve.
+func readiness(ready func() error, away func() []string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		err := ready()
-		if err == nil {
+		peer, err := netip.ParseAddrPort(r.RemoteAddr)
+		here := err == nil && peer.Addr().Unmap().IsLoopback() && api.ProxyHeader(r.Header) == ""
+		if err = ready(); err == nil {
 			fmt.Fprintln(w, "ok")
+			if here && away != nil {
+				for _, queue := range away() {
+					fmt.Fprintf(w, "queue %s: its Redis does not answer\n", queue)
+				}
+			}
 			return
 		}
 		reason := "not ready; its log says why"
-		if peer, parseErr := netip.ParseAddrPort(r.RemoteAddr); parseErr == nil && peer.Addr().Unmap().IsLoopback() && api.ProxyHeader(r.Header) == "" {
+		if here {
 			reason = err.Error()
 		}
 		http.Error(w, reason, http.StatusServiceUnavailable)

@@ -44,10 +44,11 @@ type Config struct {
 	KeysFile          string // of the API; read again when it changes. "": no keys are needed
 	AuditFile         string // for changes by operators, or stdout; "": none
 
-	API     api.Config   // all but Keys and Logger
-	Metrics http.Handler // nil: there are none
-	Ready   func() error // nil: always
-	Logger  *slog.Logger // required
+	API     api.Config      // all but Keys and Logger
+	Metrics http.Handler    // nil: there are none
+	Ready   func() error    // nil: always
+	Away    func() []string // queues that cannot be served although it is ready; nil: none
+	Logger  *slog.Logger    // required
 }
 
 // Server listens. [Server.Run] serves.
@@ -237,7 +238,7 @@ func (s *Server) machines(mux *http.ServeMux) {
 		ready = func() error { return nil }
 	}
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", readiness(ready))
+	mux.HandleFunc("GET /readyz", readiness(ready, s.config.Away))
 }
 
 func (s *Server) adminHandler() http.Handler {

@@ -179,7 +179,7 @@ func TestAdminIsNotForPages(t *testing.T) {
 
 // TestReadyzTellsStrangersNothing: only this machine learns why a server is not ready.
 func TestReadyzTellsStrangersNothing(t *testing.T) {
-	ready := readiness(func() error { return errors.New("redis at 10.0.0.7 is a replica") })
+	ready := readiness(func() error { return errors.New("redis at 10.0.0.7 is a replica") }, nil)
 	for _, test := range []struct {
 		peer, header string
 		told         bool
@@ -195,6 +195,19 @@ func TestReadyzTellsStrangersNothing(t *testing.T) {
 		ready(answer, request)
 		if told := strings.Contains(answer.Body.String(), "replica"); answer.Code != 503 || told != test.told {
 			t.Errorf("%+v: %d %q", test, answer.Code, answer.Body)
+		}
+	}
+}
+
+// TestReadyzNamesWhatIsAway: a server that is ready tells this machine, and nobody else, which queues it
+// cannot serve.
+func TestReadyzNamesWhatIsAway(t *testing.T) {
+	ready := readiness(func() error { return nil }, func() []string { return []string{"webhook@3"} })
+	for peer, want := range map[string]string{"127.0.0.1:1": "ok\nqueue webhook@3: its Redis does not answer\n", "192.0.2.1:1": "ok\n"} {
+		request, answer := httptest.NewRequest("GET", "/readyz", nil), httptest.NewRecorder()
+		request.RemoteAddr = peer
+		if ready(answer, request); answer.Code != 200 || answer.Body.String() != want {
+			t.Errorf("%s: %d %q; want %q", peer, answer.Code, answer.Body, want)
 		}
 	}
 }
