@@ -534,3 +534,26 @@ func TestPartitions(t *testing.T) {
 		q.Advance(time.Hour)
 	}
 }
+
+// TestOrderInPartitions: Enqueued lists the jobs of a queue in one order, however its tenants are spread.
+func TestOrderInPartitions(t *testing.T) {
+	t.Parallel()
+	listed := func(n int) (all []string) {
+		q := queuetest.Start(t)
+		if err := operate.Publish(t.Context(), q.Redis, limits.Set{Queues: map[string]limits.Queue{"sms": {Partitions: n}}}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 12 {
+			tenant := fmt.Sprint("t", i%6)
+			enqueue(t, q, queue.Job{Kind: "sms", Tenant: tenant, Payload: SMS{To: fmt.Sprint("now ", i)}})
+			enqueue(t, q, queue.Job{Kind: "sms", Tenant: tenant, Payload: SMS{To: fmt.Sprint("later ", i)}, In: time.Duration(12-i) * time.Hour})
+		}
+		for _, job := range queuetest.Enqueued(q, SendSMS) {
+			all = append(all, job.Tenant+": "+job.Payload.To)
+		}
+		return all
+	}
+	if one, four := listed(1), listed(4); len(one) != 24 || !slices.Equal(one, four) {
+		t.Errorf("one partition: %q\nfour: %q", one, four)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -31,22 +32,25 @@ func (q *Queue) tasks(kind string) []*asynq.TaskInfo {
 	if err != nil {
 		q.t.Fatalf("queuetest: %v", err)
 	}
-	slices.Sort(names)
-	var all []*asynq.TaskInfo
+	homes := map[string][]string{} // by queue
 	for _, name := range names {
-		ids, err := q.ids(ctx, name)
+		homes[partition.QueueOf(name)] = append(homes[partition.QueueOf(name)], name)
+	}
+	var all []*asynq.TaskInfo
+	for _, name := range slices.Sorted(maps.Keys(homes)) {
+		jobs, err := q.jobs(ctx, homes[name])
 		if err != nil {
 			q.t.Fatalf("queuetest: jobs of queue %s: %v", name, err)
 		}
-		for _, id := range ids {
-			task, err := q.inspector.GetTaskInfo(name, id)
+		for _, job := range jobs {
+			task, err := q.inspector.GetTaskInfo(job.home, job.id)
 			if errors.Is(err, asynq.ErrTaskNotFound) {
 				continue
 			}
 			if err != nil {
-				q.t.Fatalf("queuetest: job %s of queue %s: %v", id, name, err)
+				q.t.Fatalf("queuetest: job %s of queue %s: %v", job.id, name, err)
 			}
-			task.Queue = partition.QueueOf(name)
+			task.Queue = name
 			if kind == "" || task.Type == kind {
 				all = append(all, task)
 			}
@@ -55,45 +59,51 @@ func (q *Queue) tasks(kind string) []*asynq.TaskInfo {
 	return all
 }
 
-// ids returns a partition's jobs in the order in which they may go.
-func (q *Queue) ids(ctx context.Context, name string) ([]string, error) {
-	var ids []string
-	for _, list := range []string{"active", "pending"} {
-		taken, err := q.Redis.LRange(ctx, asynqwire.Key(name, list), 0, -1).Result()
+// stored is a job in a partition.
+type stored struct {
+	home, id string
+	score    float64
+}
+
+// jobs returns a queue's jobs in the order in which they may go.
+func (q *Queue) jobs(ctx context.Context, homes []string) ([]stored, error) {
+	var taken, waiting, later []stored
+	for _, home := range homes {
+		for _, list := range []string{"active", "pending"} {
+			ids, err := q.Redis.LRange(ctx, asynqwire.Key(home, list), 0, -1).Result()
+			if err != nil {
+				return nil, err
+			}
+			for _, id := range slices.Backward(ids) { // jobs are taken from the right
+				taken = append(taken, stored{home: home, id: id})
+			}
+		}
+		lanes, err := q.Redis.SMembers(ctx, asynqwire.Key(home, "groups")).Result()
 		if err != nil {
 			return nil, err
 		}
-		slices.Reverse(taken) // jobs are taken from the right
-		ids = append(ids, taken...)
-	}
-	lanes, err := q.Redis.SMembers(ctx, asynqwire.Key(name, "groups")).Result()
-	if err != nil {
-		return nil, err
-	}
-	var waiting, later []redis.Z
-	for _, lane := range lanes {
-		jobs, err := q.Redis.ZRangeWithScores(ctx, asynqwire.Key(name, "g:"+lane), 0, -1).Result()
-		if err != nil {
-			return nil, err
+		add := func(to *[]stored, set string, period float64) error {
+			jobs, err := q.Redis.ZRangeWithScores(ctx, asynqwire.Key(home, set), 0, -1).Result()
+			for _, job := range jobs {
+				*to = append(*to, stored{home, fmt.Sprint(job.Member), math.Mod(job.Score, period)})
+			}
+			return err
 		}
-		for _, job := range jobs {
-			waiting = append(waiting, redis.Z{Member: job.Member, Score: math.Mod(job.Score, store.BandScores)})
+		for _, lane := range lanes {
+			if err := add(&waiting, "g:"+lane, store.BandScores); err != nil {
+				return nil, err
+			}
+		}
+		for _, set := range []string{"scheduled", "retry"} {
+			if err := add(&later, set, math.Inf(1)); err != nil {
+				return nil, err
+			}
 		}
 	}
-	for _, set := range []string{"scheduled", "retry"} {
-		jobs, err := q.Redis.ZRangeWithScores(ctx, asynqwire.Key(name, set), 0, -1).Result()
-		if err != nil {
-			return nil, err
-		}
-		later = append(later, jobs...)
-	}
-	byScore := func(a, b redis.Z) int { return cmp.Compare(a.Score, b.Score) }
-	slices.SortStableFunc(waiting, byScore)
-	slices.SortStableFunc(later, byScore)
-	for _, job := range append(waiting, later...) {
-		ids = append(ids, fmt.Sprint(job.Member))
-	}
-	return ids, nil
+	byScore := func(a, b stored) int { return cmp.Or(cmp.Compare(a.score, b.score), cmp.Compare(a.id, b.id)) }
+	slices.SortFunc(waiting, byScore)
+	slices.SortFunc(later, byScore)
+	return slices.Concat(taken, waiting, later), nil
 }
 
 // serve determines the served queues: handlers or limits may have been added.
