@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
@@ -131,68 +132,95 @@ func Audit(ctx context.Context, client redis.UniversalClient, queue string, n in
 	if n < 1 || n > MaxAudit {
 		return nil, validation.Field("n", fmt.Sprintf("%d must be 1 to %d", n, MaxAudit))
 	}
+	fail := func(err error) ([]AuditEntry, error) {
+		return nil, fmt.Errorf("read the audit of queue %q: %w", queue, err)
+	}
+	lists, err := auditLists(ctx, client, queue)
+	if err != nil {
+		return fail(err)
+	}
+	pipe := client.Pipeline()
+	replies := make([]*redis.StringSliceCmd, len(lists))
+	for i, list := range lists {
+		replies[i] = pipe.LRange(ctx, list, 0, int64(n)-1)
+	}
+	if err := store.Execute(ctx, pipe); err != nil {
+		return fail(err)
+	}
+	entries, known := []AuditEntry{}, map[string]int{}
+	for _, reply := range replies {
+		for _, text := range reply.Val() {
+			var e AuditEntry
+			if err := json.Unmarshal([]byte(text), &e); err != nil {
+				return fail(err)
+			}
+			// An act in several partitions has the same entry in each, but for the count at its end.
+			act := text[:strings.LastIndexByte(text, ':')]
+			if i, there := known[act]; there {
+				entries[i].Count += e.Count
+				continue
+			}
+			known[act] = len(entries)
+			entries = append(entries, e)
+		}
+	}
+	slices.SortStableFunc(entries, func(a, b AuditEntry) int { return b.At.Compare(a.At) })
+	// An act that one partition has forgotten would be shown with the count of the others.
+	kept := map[string]int{}
+	entries = slices.DeleteFunc(entries, func(e AuditEntry) bool {
+		of := share(e.Actor)
+		kept[of]++
+		return kept[of] > maxShare
+	})
+	return entries[:min(n, len(entries))], nil
+}
+
+// auditLists returns the keys of the lists of a queue's audit, in all its partitions. Those that it had when
+// it was taken out of Redis are members of the first one's set, beside the shares.
+func auditLists(ctx context.Context, client redis.UniversalClient, queue string) (lists []string, err error) {
 	homes := []string{queue}
 	if queue != "" {
 		l, err := store.ReadLayout(ctx, client, queue)
 		if err != nil {
-			return nil, fmt.Errorf("read the audit of queue %q: %w", queue, err)
+			return nil, err
 		}
 		homes = l.Names()
 	}
-	entries := []AuditEntry{}
-	for _, home := range homes {
-		some, err := auditOf(ctx, client, home, n)
-		if err != nil {
-			return nil, fmt.Errorf("read the audit of queue %q: %w", queue, err)
+	for asked := 0; asked < len(homes); {
+		some := homes[asked:]
+		asked = len(homes)
+		pipe, sets := client.Pipeline(), make([]*redis.StringSliceCmd, len(some))
+		for i, home := range some {
+			sets[i] = pipe.SMembers(ctx, auditKey(home))
 		}
-		entries = merge(entries, some)
-	}
-	slices.SortStableFunc(entries, func(a, b AuditEntry) int { return b.At.Compare(a.At) })
-	return entries[:min(n, len(entries))], nil
-}
-
-// auditOf returns the newest entries of each share in a partition.
-func auditOf(ctx context.Context, client redis.UniversalClient, home string, n int) ([]AuditEntry, error) {
-	shares, err := client.SMembers(ctx, auditKey(home)).Result()
-	if err != nil {
-		return nil, err
-	}
-	pipe := client.Pipeline()
-	lists := make([]*redis.StringSliceCmd, len(shares))
-	for i, share := range shares {
-		lists[i] = pipe.LRange(ctx, shareKey(home, share), 0, int64(n)-1)
-	}
-	if err := store.Execute(ctx, pipe); err != nil {
-		return nil, err
-	}
-	entries := []AuditEntry{}
-	for _, list := range lists {
-		for _, text := range list.Val() {
-			var e AuditEntry
-			if err := json.Unmarshal([]byte(text), &e); err != nil {
-				return nil, err
+		if err := store.Execute(ctx, pipe); err != nil {
+			return nil, err
+		}
+		for i, home := range some {
+			for _, share := range sets[i].Val() {
+				if partition.QueueOf(share) == share {
+					lists = append(lists, shareKey(home, share))
+				} else if !slices.Contains(homes, share) {
+					homes = append(homes, share)
+				}
 			}
-			entries = append(entries, e)
 		}
 	}
-	return entries, nil
+	return lists, nil
 }
 
-// merge adds the entries of another partition. An act in several partitions has the same entry in each,
-// but for its count.
-func merge(all, others []AuditEntry) []AuditEntry {
-	known := map[string]int{}
-	for i, e := range all {
-		known[e.open()] = i
-	}
-	for _, e := range others {
-		if i, there := known[e.open()]; there {
-			all[i].Count += e.Count
-		} else {
-			all = append(all, e)
+// keepAudit names partitions of a queue that is taken out of Redis in the set of its audit.
+func keepAudit(ctx context.Context, client redis.UniversalClient, queue string, homes []string) error {
+	others := []any{}
+	for _, home := range homes {
+		if home != queue {
+			others = append(others, home)
 		}
 	}
-	return all
+	if len(others) == 0 {
+		return nil
+	}
+	return client.SAdd(ctx, auditKey(queue), others...).Err()
 }
 
 // Record adds an entry to the audit of its queue, for a change that this package does not

@@ -124,8 +124,8 @@ func Changes(ctx context.Context, client redis.UniversalClient, queues ...string
 	return changes, nil
 }
 
-// Published returns the published limits of queues, without overrides. A tenant whose weight
-// or send window differs between queues, because different files were published, is an
+// Published returns the published limits of queues, without overrides. A tenant whose weight,
+// send window or partition differs between queues, because different files were published, is an
 // error: a set of limits has one for each tenant.
 func Published(ctx context.Context, client redis.UniversalClient, queues ...string) (limits.Set, error) {
 	set := limits.Set{Queues: map[string]limits.Queue{}, Tenants: map[string]limits.Tenant{}}
@@ -169,9 +169,11 @@ func Published(ctx context.Context, client redis.UniversalClient, queues ...stri
 }
 
 // sameInAll checks that the weight and the send window of each tenant are the same in all
-// queues. A queue that does not have the tenant has the defaults.
+// queues, and its partition in all that have several. A queue that does not have the tenant has
+// the defaults.
 func sameInAll(published map[string]effective.Limits, tenants map[string]limits.Tenant) error {
 	names := slices.Sorted(maps.Keys(published))
+	divided := slices.DeleteFunc(slices.Clone(names), func(queue string) bool { return published[queue].Queue.Partitions <= 1 })
 	for _, tenant := range slices.Sorted(maps.Keys(tenants)) {
 		escaped := rediskey.Escape(tenant)
 		first := published[names[0]].Tenants[escaped]
@@ -179,6 +181,11 @@ func sameInAll(published map[string]effective.Limits, tenants map[string]limits.
 			own := published[queue].Tenants[escaped]
 			if cmp.Or(own.Weight, 1) != cmp.Or(first.Weight, 1) || own.Window != first.Window {
 				return fmt.Errorf("tenant %q has another weight or send window in queue %q than in queue %q: export one queue at a time", tenant, queue, names[0])
+			}
+		}
+		for _, queue := range divided {
+			if published[queue].Pins[tenant] != published[divided[0]].Pins[tenant] {
+				return fmt.Errorf("tenant %q has another partition in queue %q than in queue %q: export one queue at a time", tenant, queue, divided[0])
 			}
 		}
 	}

@@ -36,8 +36,15 @@ const fixed = "keep it, or stop the queue's workers, let it run empty and take i
 
 // mayHave returns an error if a queue that is in Redis cannot have these partitions.
 func mayHave(ctx context.Context, client redis.UniversalClient, layout partition.Layout) error {
-	for _, name := range layout.Names() { // the limits of the first one may have been lost
-		fields, err := client.HMGet(ctx, store.Key(name, "limits"), "*", store.PinsField).Result()
+	listed, err := store.AllPartitions(ctx, client)
+	if err != nil {
+		return err
+	}
+	if layout.N == 1 && len(withListed([]string{layout.Queue}, listed)) == 1 {
+		return nil // putInForce compares it with the one that is there
+	}
+	for _, home := range withListed(layout.Names(), listed) { // the limits of some may have been lost
+		fields, err := client.HMGet(ctx, store.Key(home, "limits"), "*", store.PinsField).Result()
 		if err != nil {
 			return err
 		}
@@ -46,7 +53,7 @@ func mayHave(ctx context.Context, client redis.UniversalClient, layout partition
 		}
 	}
 	counted, err := client.HGet(ctx, store.TenantsKey(layout.Queue), store.WholeQueue).Result()
-	if layout.N > 1 && err == nil && store.ReadCounts(counted).Jobs > 0 {
+	if err == nil && layout.N > 1 && store.ReadCounts(counted).Jobs > 0 {
 		return validation.Field("queues."+layout.Queue+".partitions", fmt.Sprintf("%d: the queue has jobs, and no limits that spread its tenants: %s", layout.N, fixed))
 	}
 	return nil
@@ -98,6 +105,17 @@ func (f Filter) homes(ctx context.Context, client redis.UniversalClient, queue s
 		return []string{cmp.Or(home, queue)}, err
 	}
 	return homesOf(l, f.Tenant), nil
+}
+
+// withListed adds to partitions of a queue, of which the first is there, those in asynq's list: an interrupted
+// removal, or a loss of limits, may have left them.
+func withListed(homes, listed []string) []string {
+	for _, name := range listed {
+		if partition.QueueOf(name) == homes[0] && !slices.Contains(homes, name) {
+			homes = append(homes, name)
+		}
+	}
+	return homes
 }
 
 // homesOf returns the partition of a tenant; of "" all.

@@ -61,7 +61,7 @@ func PauseJobs(ctx context.Context, client redis.UniversalClient, queue string, 
 	case !until.IsZero() && until.Sub(now) > check.MaxAhead:
 		return inspect.Pause{}, validation.Field("until", until.UTC().Format(time.RFC3339)+" is more than 10 years ahead; leave it out to pause until resumed")
 	}
-	_, after, err := changePause(ctx, client, scope, micros, by, AuditEntry{At: now, Action: "pause", Queue: queue, Until: until})
+	_, after, _, err := changePause(ctx, client, scope, micros, by, AuditEntry{At: now, Action: "pause", Queue: queue, Until: until})
 	return after, err
 }
 
@@ -73,15 +73,11 @@ func ResumeJobs(ctx context.Context, client redis.UniversalClient, queue string,
 	if err != nil {
 		return false, fmt.Errorf("resume queue %q: %w", queue, err)
 	}
-	before, _, err := changePause(ctx, client, scope, 0, by, AuditEntry{At: now, Action: "resume", Queue: queue})
+	before, _, homes, err := changePause(ctx, client, scope, 0, by, AuditEntry{At: now, Action: "resume", Queue: queue})
 	if err != nil {
 		return false, err
 	}
-	l, err := store.ReadLayout(ctx, client, queue)
-	if err != nil {
-		return false, err
-	}
-	for _, home := range homesOf(l, scope.Tenant) {
+	for _, home := range homes {
 		if err := effective.Replan(ctx, client, home, scope.Tenant); err != nil {
 			return false, err
 		}
@@ -89,34 +85,37 @@ func ResumeJobs(ctx context.Context, client redis.UniversalClient, queue string,
 	return before.By != "", nil
 }
 
-func changePause(ctx context.Context, client redis.UniversalClient, scope inspect.Scope, until int64, by Operator, entry AuditEntry) (before, after inspect.Pause, err error) {
+// changePause changes the pause of a scope in the partitions that it concerns, and returns these.
+func changePause(
+	ctx context.Context, client redis.UniversalClient, scope inspect.Scope, until int64, by Operator, entry AuditEntry,
+) (before, after inspect.Pause, homes []string, err error) {
 	if err := by.Check(); err != nil {
-		return before, after, err
+		return before, after, homes, err
 	}
 	field, err := scopeField(scope, until == 0)
 	if err != nil {
-		return before, after, err
+		return before, after, homes, err
 	}
 	if err := store.CheckQueue(ctx, client, entry.Queue); err != nil {
-		return before, after, err
+		return before, after, homes, err
 	}
 	entry.Actor, entry.Reason = by.Actor, by.Reason
 	entry.Tenant, entry.Kind, entry.Endpoint = scope.Tenant, scope.Kind, scope.Endpoint
 	l, err := store.ReadLayout(ctx, client, entry.Queue)
 	if err != nil {
-		return before, after, err
+		return before, after, homes, err
 	}
 	limits, err := effective.ReadQueue(ctx, client, entry.Queue)
 	if err != nil {
-		return before, after, err
+		return before, after, homes, err
 	}
 	windows, err := limits.Calendars(entry.At)
 	if err != nil {
-		return before, after, fmt.Errorf("limits of queue %q: %w", entry.Queue, err)
+		return before, after, homes, fmt.Errorf("limits of queue %q: %w", entry.Queue, err)
 	}
 	changed := false
 	var errs []error
-	homes := homesOf(l, scope.Tenant)
+	homes = homesOf(l, scope.Tenant)
 	for _, home := range homes {
 		was, is, err := changePauseIn(ctx, client, home, field, until, by, entry, windows)
 		if err != nil {
@@ -131,11 +130,11 @@ func changePause(ctx context.Context, client redis.UniversalClient, scope inspec
 	}
 	switch n := len(errs); {
 	case n > 0 && len(homes) > 1:
-		return before, after, fmt.Errorf("%s queue %q: %d of its %d partitions are as before, try again: %w", entry.Action, entry.Queue, n, len(homes), errs[0])
+		return before, after, homes, fmt.Errorf("%s queue %q: %d of its %d partitions are as before, try again: %w", entry.Action, entry.Queue, n, len(homes), errs[0])
 	case n > 0:
-		return before, after, fmt.Errorf("%s queue %q: %w", entry.Action, entry.Queue, errs[0])
+		return before, after, homes, fmt.Errorf("%s queue %q: %w", entry.Action, entry.Queue, errs[0])
 	}
-	return before, after, nil
+	return before, after, homes, nil
 }
 
 func changePauseIn(

@@ -8,7 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
-	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/validation"
@@ -23,7 +22,11 @@ func Unregister(ctx context.Context, client redis.UniversalClient, queue string,
 	if err := by.Check(); err != nil {
 		return err
 	}
-	if err := store.CheckQueue(ctx, client, queue); err != nil {
+	listed, err := store.AllPartitions(ctx, client)
+	if err != nil {
+		return err
+	}
+	if err := store.CheckListed(queue, listed); err != nil {
 		return err
 	}
 	fail := func(err error) error { return fmt.Errorf("unregister queue %q: %w", queue, err) }
@@ -39,12 +42,16 @@ func Unregister(ctx context.Context, client redis.UniversalClient, queue string,
 			return refuse(fmt.Sprintf("is served by worker %s on %s: stop it, or take the queue from its HEADGATE_QUEUES and limits file", check.Quote(w.ID), check.Quote(w.Host)))
 		}
 	}
-	homes, err := partitionsIn(ctx, client, queue)
+	l, err := store.ReadLayout(ctx, client, queue)
 	if err != nil {
 		return fail(err)
 	}
-	// All have to be empty before the first is removed. The first one is the last: it knows the others.
-	for _, remove := range []bool{false, true} {
+	homes := withListed(l.Names(), listed)
+	passes := []bool{false, true} // all have to be empty before one is removed
+	if len(homes) == 1 {
+		passes = []bool{true}
+	}
+	for _, remove := range passes { // the first partition last: it knows the others
 		jobs := int64(0)
 		for _, home := range slices.Backward(homes) {
 			var reply any
@@ -64,6 +71,9 @@ func Unregister(ctx context.Context, client redis.UniversalClient, queue string,
 			return refuse(fmt.Sprintf("has jobs, %d of them: cancel and delete them, or wait until none is kept any more", jobs))
 		}
 	}
+	if err := keepAudit(ctx, client, queue, homes); err != nil {
+		return fail(err)
+	}
 	routes, err := client.HGetAll(ctx, store.RoutesKey).Result()
 	if err != nil {
 		return fail(err)
@@ -79,24 +89,4 @@ func Unregister(ctx context.Context, client redis.UniversalClient, queue string,
 		return fail(err)
 	}
 	return Record(ctx, client, AuditEntry{Action: "unregister", Before: map[string]string{"queue": queue}}, by)
-}
-
-// partitionsIn returns the partitions of a queue: those that its limits name, and those of which an
-// interrupted removal has left something.
-func partitionsIn(ctx context.Context, client redis.UniversalClient, queue string) ([]string, error) {
-	l, err := store.ReadLayout(ctx, client, queue)
-	if err != nil {
-		return nil, err
-	}
-	homes := l.Names()
-	registered, err := store.AllPartitions(ctx, client)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range registered {
-		if partition.QueueOf(name) == queue && !slices.Contains(homes, name) {
-			homes = append(homes, name)
-		}
-	}
-	return homes, nil
 }

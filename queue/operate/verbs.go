@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -166,19 +167,16 @@ func runVerb(ctx context.Context, client redis.UniversalClient, queue string, ve
 	}
 	r := &verbRun{client: client, verb: verb, filter: filter, by: by, progress: progress}
 	if by != nil {
-		now, err := store.Time(ctx, client, store.Key(queue, "waiting"))
-		if err != nil {
-			return Tally{}, fmt.Errorf("%s in queue %q: %w", verb, queue, err)
-		}
 		r.audit = AuditEntry{
-			At: now, Actor: by.Actor, Action: string(verb), Queue: queue, Tenant: filter.Tenant, Kind: filter.Kind,
+			Actor: by.Actor, Action: string(verb), Queue: queue, Tenant: filter.Tenant, Kind: filter.Kind,
 			State: filter.State, ID: filter.ID, Contains: filter.Reason, Group: filter.Group, Reason: by.Reason,
 		}
-		r.entry = share(by.Actor) + " " + r.audit.open()
 	}
+	stopped := 0
 	for _, home := range homes {
-		if err = r.all(ctx, home); err != nil {
-			break
+		if reason := r.all(ctx, home); reason != nil { // one that does not answer does not keep others from it
+			stopped++
+			err = cmp.Or(err, reason)
 		}
 	}
 	if r.audit.Count = r.tally.Jobs; by != nil && r.tally.Jobs > 0 {
@@ -187,6 +185,10 @@ func runVerb(ctx context.Context, client redis.UniversalClient, queue string, ve
 	if err != nil {
 		if _, invalid := errors.AsType[*validation.Error](err); invalid {
 			return r.tally, err
+		}
+		if len(homes) > 1 {
+			return r.tally, fmt.Errorf("%s in queue %q stopped in %d of its %d partitions, after %d jobs in all; run it again for the rest: %w",
+				verb, queue, stopped, len(homes), r.tally.Jobs, err)
 		}
 		return r.tally, fmt.Errorf("%s in queue %q stopped after %d jobs: %w", verb, queue, r.tally.Jobs, err)
 	}
@@ -198,6 +200,10 @@ func (r *verbRun) all(ctx context.Context, home string) error {
 	now, err := store.Time(ctx, r.client, store.Key(home, "waiting"))
 	if err != nil {
 		return err
+	}
+	if r.by != nil && r.entry == "" { // the first one dates the entry of all
+		r.audit.At = now
+		r.entry = share(r.by.Actor) + " " + r.audit.open()
 	}
 	r.queue, r.began, r.before, r.windows = home, now.UnixMicro(), r.tally.Jobs, &effective.Calendars{Queue: home, Redis: r.client}
 	if r.filter.ID != "" {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/store"
 )
@@ -15,7 +16,9 @@ import (
 // queue, may go: after a change of limits, the old times are wrong. It works in slices,
 // and pauses after each one for as long as it took, so that Redis can serve others.
 func Replan(ctx context.Context, client redis.UniversalClient, queue, tenant string) error {
-	fail := func(err error) error { return fmt.Errorf("replan the lanes of queue %q: %w", queue, err) }
+	fail := func(err error) error {
+		return fmt.Errorf("replan the lanes of queue %q: %w", partition.QueueOf(queue), err)
+	}
 	cache := &Calendars{Queue: queue, Redis: client}
 	escaped := ""
 	if tenant != "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/limitlua"
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/sendwindow"
@@ -180,11 +181,11 @@ func QueueOf(queue string, reply *redis.StringCmd) (Queue, error) {
 		return Queue{Attributes: Attributes(limits.Queue{})}, nil
 	}
 	if err != nil {
-		return Queue{}, fmt.Errorf("read the limits of queue %q: %w", queue, err)
+		return Queue{}, fmt.Errorf("read the limits of queue %q: %w", partition.QueueOf(queue), err)
 	}
 	var stored Queue
 	if err := json.Unmarshal(text, &stored); err != nil {
-		return Queue{}, fmt.Errorf("read the limits of queue %q: %w: %w", queue, errUnreadable, err)
+		return Queue{}, fmt.Errorf("read the limits of queue %q: %w: %w", partition.QueueOf(queue), errUnreadable, err)
 	}
 	return stored, nil
 }

@@ -18,10 +18,16 @@ import (
 // CheckQueue returns an error if a queue does not exist. Otherwise a typing error would
 // make an operator believe that there was nothing to do.
 func CheckQueue(ctx context.Context, client redis.UniversalClient, queue string) error {
-	names, err := Queues(ctx, client)
+	listed, err := AllPartitions(ctx, client)
 	if err != nil {
 		return err
 	}
+	return CheckListed(queue, listed)
+}
+
+// CheckListed is [CheckQueue] for the result of [AllPartitions].
+func CheckListed(queue string, listed []string) error {
+	names := queuesOf(listed)
 	if slices.Contains(names, queue) {
 		return nil
 	}
@@ -31,11 +37,16 @@ func CheckQueue(ctx context.Context, client redis.UniversalClient, queue string)
 // Queues returns the queues of a Redis, sorted. The partitions of a queue are one queue.
 func Queues(ctx context.Context, client redis.UniversalClient) ([]string, error) {
 	names, err := AllPartitions(ctx, client)
-	for i, name := range names {
+	return queuesOf(names), err
+}
+
+func queuesOf(partitions []string) []string {
+	names := make([]string, len(partitions))
+	for i, name := range partitions {
 		names[i] = partition.QueueOf(name)
 	}
 	slices.Sort(names)
-	return slices.Compact(names), err
+	return slices.Compact(names)
 }
 
 // AllPartitions returns the names of the partitions of all queues of a Redis.

@@ -1,0 +1,500 @@
+package operate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/internal/rediskey"
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestActsOnPartitions: each act on a queue of four partitions gives the same answer, and leaves the same jobs
+// and the same audit, as on an undivided queue. It is logged once, as the audit has it.
+func TestActsOnPartitions(t *testing.T) {
+	t.Parallel()
+	one, four := acted(t, 1), acted(t, 4)
+	if len(one) != len(four) || len(one) < 500 {
+		t.Fatalf("%d and %d answers", len(one), len(four))
+	}
+	for i := range one {
+		if one[i] != four[i] {
+			t.Errorf("one partition: %s\nfour:          %s", one[i], four[i])
+		}
+	}
+}
+
+const tenantsOfActs = 8
+
+// busy makes a queue with jobs of all tenants in each state in which verbs change them.
+func busy(t *testing.T, n int, by Operator) (*redis.Client, partition.Layout) {
+	t.Helper()
+	server := redistest.Start(t)
+	client, ctx := server.Client(), t.Context()
+	set := limits.Set{
+		Queues: map[string]limits.Queue{"q": {Partitions: n, Kinds: []string{"call", "other"}, Limits: []limits.Limit{
+			{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1000), Burst: 5, Per: []string{"tenant"}},
+		}}},
+		Tenants: map[string]limits.Tenant{"t1": {Partition: n}},
+	}
+	if err := PublishBy(ctx, client, set, by); err != nil {
+		t.Fatal(err)
+	}
+	enqueue := func(jobs ...queue.Job) {
+		t.Helper()
+		for _, result := range queue.NewClient(client).EnqueueMany(ctx, jobs) {
+			if result.Err != nil {
+				t.Fatal(result.Err)
+			}
+		}
+	}
+	var fail, rest []queue.Job
+	for i := range tenantsOfActs {
+		tenant := fmt.Sprint("t", i)
+		for j, kind := range []string{"call", "other"} {
+			job := func(key string) queue.Job { return queue.Job{Kind: kind, Tenant: tenant, Key: fmt.Sprint(key, j)} }
+			gone, again, later := job("gone"), job("again"), job("later")
+			gone.Payload, gone.MaxAttempts = "answered 503", 1
+			again.Payload = "answered 429"
+			later.In = time.Hour
+			fail, rest = append(fail, gone, again), append(rest, job("a"), job("b"), later)
+		}
+	}
+	enqueue(fail...)
+	worker, err := queue.New(queue.Config{Redis: server.Options(), Queues: []string{"q"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"call", "other"} {
+		queue.Handle(worker, queue.Kind[string](kind), func(_ context.Context, reason string) error { return errors.New(reason) })
+	}
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- worker.Run(running) }()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		o, err := inspect.New(client).Overview(ctx, "q")
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("%+v, %v", o, err)
+		}
+		if o.Archived == int64(len(fail)/2) && o.Retry == int64(len(fail)/2) {
+			break
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	enqueue(rest...)
+	l, err := store.ReadLayout(ctx, client, "q")
+	if err != nil || l.N != n {
+		t.Fatalf("%+v, %v", l, err)
+	}
+	return client, l
+}
+
+// acted returns what acts on a busy queue of n partitions say.
+func acted(t *testing.T, n int) (said []string) {
+	t.Helper()
+	ctx := t.Context()
+	var logged []string
+	log := func(e AuditEntry) { logged = append(logged, e.text()) }
+	ann, bob := Operator{"ann", "a test", log}, Operator{"cli:bob", "another", log}
+	client, l := busy(t, n, ann)
+	say := func(what string, value any, err error) {
+		t.Helper()
+		text, marshalErr := json.Marshal(value)
+		if marshalErr != nil {
+			t.Fatal(marshalErr)
+		}
+		said = append(said, fmt.Sprintf("%s: %s, %v, wrong state: %v; %d acts are logged", what, text, err, errors.Is(err, ErrState), len(logged)))
+		if strings.Contains(said[len(said)-1], "q@") {
+			t.Errorf("it names a partition: %s", said[len(said)-1])
+		}
+	}
+
+	// All filters are counted, before and after what is changed.
+	verbs := []Verb{Cancel, RunNow, Wake, RetryArchived, DeleteArchived}
+	group := &inspect.FailureKey{Outcome: lifecycle.Archived, Kind: "call", Reason: "answered 503"}
+	count := func(when string) {
+		t.Helper()
+		counted := func(verb Verb, f Filter) {
+			t.Helper()
+			tally, err := Count(ctx, client, "q", verb, f)
+			of := ""
+			if f.Group != nil {
+				of = fmt.Sprint(*f.Group)
+			}
+			say(fmt.Sprint(when, " ", verb, " ", f.Tenant, "/", f.Kind, "/", f.State, "/", f.ID, "/", f.Reason, "/", of), tally, err)
+		}
+		for _, verb := range verbs {
+			for _, tenant := range []string{"", "t1", "t2", "nobody"} {
+				for _, kind := range []string{"", "other"} {
+					for _, state := range append(verb.States(), "", lifecycle.StateActive) {
+						counted(verb, Filter{Tenant: tenant, Kind: kind, State: state})
+						counted(verb, Filter{Tenant: tenant, Kind: kind, State: state, Reason: "503"})
+					}
+				}
+				counted(verb, Filter{Tenant: tenant, Group: group})
+				for _, id := range []string{"t1:a0", "t2:gone1", "t2:none", "0198f6a2-0000-7000-8000-000000000000", "t%zz:x"} {
+					counted(verb, Filter{Tenant: tenant, ID: id})
+				}
+			}
+		}
+	}
+	count("before")
+	for _, act := range []struct {
+		verb   Verb
+		filter Filter
+	}{
+		{Wake, Filter{Reason: "429", Tenant: "t3"}}, {Wake, Filter{Kind: "other"}}, {Wake, Filter{Reason: "nothing"}},
+		{RetryArchived, Filter{Tenant: "t4"}}, {RetryArchived, Filter{Group: group}}, {RetryArchived, Filter{ID: "t5:gone1"}}, {RetryArchived, Filter{ID: "t5:gone1"}},
+		{Cancel, Filter{ID: "t6:later0"}}, {Cancel, Filter{State: lifecycle.StateScheduled, Kind: "other"}}, {Cancel, Filter{Tenant: "t7"}},
+		{RunNow, Filter{State: lifecycle.StateRetry}}, {RunNow, Filter{ID: "t0:a1"}}, {Cancel, Filter{ID: "t0:none"}}, {Cancel, Filter{State: lifecycle.StatePending}},
+		{DeleteArchived, Filter{Reason: "another"}}, {DeleteArchived, Filter{State: lifecycle.StateArchived}}, {DeleteArchived, Filter{}},
+	} {
+		last := int64(-1)
+		tally, err := Apply(ctx, client, "q", act.verb, act.filter, bob, func(now Tally) {
+			if now.Jobs < last {
+				t.Errorf("%s: %d jobs after %d", act.verb, now.Jobs, last)
+			}
+			last = now.Jobs
+		})
+		if err == nil && last != tally.Jobs {
+			t.Errorf("%s %+v: progress ends at %d of %d", act.verb, act.filter, last, tally.Jobs)
+		}
+		say(fmt.Sprint(act.verb), tally, err)
+	}
+	count("after")
+
+	// Pauses and holds. Partitions find out about receivers by themselves, so not all have a hold.
+	until := time.Now().Add(time.Hour).Truncate(time.Second)
+	held := func(home, scope string) {
+		client.HSet(ctx, store.Key(home, "pauses"), scope, fmt.Sprintf("%d provider down", until.Add(time.Hour).UnixMicro()))
+	}
+	endpoint := rediskey.Escape("example.com:443")
+	held(l.Home("t1"), store.EndpointScope("t1", endpoint))
+	held(l.Home("t2"), store.OwnAccountScope("call", "t2"))
+	for _, i := range []int{max(n-1, 1), n} {
+		held(l.Name(i), store.HostScope(endpoint))
+		held(l.Name(i), store.AccountScope("call"))
+	}
+	held(l.Name(n), store.WholeQueue)
+	pause := func(scope inspect.Scope, until time.Time) {
+		t.Helper()
+		p, err := PauseJobs(ctx, client, "q", scope, until, ann)
+		say(fmt.Sprintf("pause %+v", scope), []any{p.Scope, p.Until.IsZero(), p.By, p.Reason}, err)
+	}
+	resume := func(scope inspect.Scope) {
+		t.Helper()
+		for range 2 {
+			was, err := ResumeJobs(ctx, client, "q", scope, ann)
+			say(fmt.Sprintf("resume %+v", scope), was, err)
+		}
+	}
+	scopes := []inspect.Scope{{}, {Tenant: "t1"}, {Tenant: "t2"}, {Kind: "other"}, {Kind: "call"}, {Tenant: "t1", Kind: "call"}, {Endpoint: "example.com:443"}}
+	for _, scope := range scopes {
+		pause(scope, until)
+		pause(scope, time.Time{})
+		pause(scope, until)
+		pause(scope, time.Now().Add(-time.Hour).Truncate(24*time.Hour))
+	}
+	tally, err := Apply(ctx, client, "q", RunNow, Filter{}, bob, nil)
+	say("run what is paused", tally, err)
+	for _, scope := range append(scopes, inspect.Scope{Tenant: "t1", Endpoint: "example.com:443"}, inspect.Scope{Tenant: "t2", Kind: "call"}) {
+		resume(scope)
+	}
+	for _, home := range l.Names() {
+		if left := client.HGetAll(ctx, store.Key(home, "pauses")).Val(); len(left) > 0 {
+			t.Errorf("%s is left with %v", home, left)
+		}
+	}
+
+	burst := func(n int64) limits.Change { return limits.Change{Burst: &n} }
+	set := func(queue, tenant, limit string, o Override) {
+		t.Helper()
+		o.Log = log
+		say(fmt.Sprint("override ", queue, tenant, limit), nil, SetOverride(ctx, client, queue, tenant, limit, o))
+	}
+	for i := range tenantsOfActs {
+		set("q", fmt.Sprint("t", i), "tenant", Override{Change: burst(int64(6 + i)), Reason: "a test", Actor: "ann", Until: until})
+	}
+	set("q", "t1", "tenant", Override{Change: burst(2), Reason: "a test", Actor: "bob", Lower: true})
+	set("q", "t1", "tenant", Override{Change: burst(9), Reason: "a test", Actor: "ann", Lower: true})
+	set("q", "t1", "tenannt", Override{Change: burst(9), Reason: "a test", Actor: "ann"})
+	set("q", "t1", "tenant", Override{Reason: "a test", Actor: "ann"})
+	set("qq", "t1", "tenant", Override{Change: burst(9), Reason: "a test", Actor: "ann"})
+	for _, clear := range []func() (bool, error){
+		func() (bool, error) { return ClearOwnOverride(ctx, client, "q", "t2", "tenant", bob) },
+		func() (bool, error) { return ClearOwnOverride(ctx, client, "q", "t2", "tenant", ann) },
+		func() (bool, error) { return ClearOverride(ctx, client, "q", "t2", "tenant", bob) },
+		func() (bool, error) { return ClearOverride(ctx, client, "q", "t3", "tenant", bob) },
+		func() (bool, error) { return ClearOverride(ctx, client, "q", "t3", "tenannt", bob) },
+	} {
+		was, err := clear()
+		say("clear", was, err)
+	}
+	say("record", nil, Record(ctx, client, AuditEntry{Action: "periodic set", Queue: "q", Tenant: "t5", ID: "nightly"}, ann))
+
+	in := inspect.New(client)
+	for _, state := range []lifecycle.State{lifecycle.StateWaiting, lifecycle.StateScheduled, lifecycle.StateRetry, lifecycle.StatePending, lifecycle.StateArchived} {
+		page, err := in.ListJobs(ctx, "q", inspect.JobQuery{State: state, Limit: 200})
+		var ids []string
+		for _, job := range page.Jobs {
+			ids = append(ids, job.ID)
+		}
+		slices.Sort(ids)
+		say(fmt.Sprint("jobs that are ", state), ids, err)
+	}
+
+	audited := func(what string, want []string) {
+		t.Helper()
+		entries, err := Audit(ctx, client, "q", 100)
+		var texts []string
+		for _, e := range slices.Backward(entries) {
+			texts = append(texts, e.text())
+		}
+		if err != nil || !slices.Equal(texts, want) {
+			t.Errorf("%d partitions, %s: the audit has %v\n%s\nand the log\n%s", n, what, err, strings.Join(texts, "\n"), strings.Join(want, "\n"))
+		}
+		some, err := Audit(ctx, client, "q", 3)
+		for i, e := range some {
+			if e.text() != want[len(want)-1-i] {
+				t.Errorf("%d partitions, %s: the newest three are %+v, %v", n, what, some, err)
+			}
+		}
+		for _, e := range entries {
+			if e.Action != "publish" { // that of the partitions
+				e.At, e.Until = time.Time{}, time.Time{}
+				say("audit", e, err)
+			}
+		}
+	}
+	audited("at the end", logged)
+
+	say("unregister", nil, Unregister(ctx, client, "q", ann))
+	for _, verb := range []Verb{Cancel, DeleteArchived} {
+		tally, err := Apply(ctx, client, "q", verb, Filter{}, bob, nil)
+		say("at last "+string(verb), tally, err)
+	}
+	kept := slices.Clone(logged)
+	for range 2 {
+		say("unregister", nil, Unregister(ctx, client, "q", ann))
+	}
+	audited("after the queue was removed", kept)
+	if err := Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: 2}}}); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := Audit(ctx, client, "q", 100)
+	if err != nil || len(entries) != len(kept)+1 || entries[0].Action != "publish" || entries[1].text() != kept[len(kept)-1] {
+		t.Errorf("%d partitions, published again: %d entries, %v; want one more than %d", n, len(entries), err, len(kept))
+	}
+	return said
+}
+
+// cut is a fault: commands for which it returns true fail.
+type cut struct{ off func(redis.Cmder) bool }
+
+var errCut = errors.New("the connection is cut")
+
+func (c *cut) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *cut) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if c.off(cmd) {
+			cmd.SetErr(errCut)
+			return errCut
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (c *cut) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if slices.ContainsFunc(cmds, c.off) {
+			for _, cmd := range cmds {
+				cmd.SetErr(errCut)
+			}
+			return errCut
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// TestPartitionThatDoesNotAnswer: an act on a whole queue reaches the other partitions, its error says what to
+// do, and doing that does the rest.
+func TestPartitionThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	logged := 0
+	by := Operator{"ann", "a test", func(AuditEntry) { logged++ }}
+	client, l := busy(t, 4, Operator{Actor: "ann", Reason: "a test"})
+	away := true
+	client.AddHook(&cut{func(cmd redis.Cmder) bool { return away && strings.Contains(fmt.Sprint(cmd.Args()...), "{q@2}") }})
+	jobs := func(of func(home string) bool) (n int64) {
+		for i := range tenantsOfActs {
+			if of(l.Home(fmt.Sprint("t", i))) {
+				n += 10 - 2 // but for the archived ones
+			}
+		}
+		return n
+	}
+	there, missing := jobs(func(home string) bool { return home != "q@2" }), jobs(func(home string) bool { return home == "q@2" })
+	if there == 0 || missing == 0 {
+		t.Fatalf("%d jobs are there, and %d away", there, missing)
+	}
+	says := func(what string, err error, want string) {
+		t.Helper()
+		if !errors.Is(err, errCut) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "q@") {
+			t.Errorf("%s: %v; want %q", what, err, want)
+		}
+	}
+	paused := func(home string) bool { return client.HExists(ctx, store.Key(home, "pauses"), store.WholeQueue).Val() }
+
+	_, err := PauseJobs(ctx, client, "q", inspect.Scope{}, time.Time{}, by)
+	says("pause", err, `pause queue "q": 1 of its 4 partitions`)
+	for _, home := range []string{"q", "q@3", "q@4"} {
+		if !paused(home) {
+			t.Errorf("%s is not paused", home)
+		}
+	}
+	tally, err := Apply(ctx, client, "q", Cancel, Filter{}, by, nil)
+	says("cancel", err, fmt.Sprintf(`cancel in queue "q" stopped in 1 of its 4 partitions, after %d jobs in all; run it again for the rest`, there))
+	if tally.Jobs != there {
+		t.Errorf("%d jobs are cancelled; want %d", tally.Jobs, there)
+	}
+	away = false
+	if _, err := PauseJobs(ctx, client, "q", inspect.Scope{}, time.Time{}, by); err != nil || !paused("q@2") {
+		t.Errorf("again: %v", err)
+	}
+	if tally, err := Apply(ctx, client, "q", Cancel, Filter{}, by, nil); err != nil || tally.Jobs != missing {
+		t.Errorf("again: %+v, %v; want %d jobs", tally, err, missing)
+	}
+	away = true
+	_, err = ResumeJobs(ctx, client, "q", inspect.Scope{}, by)
+	says("resume", err, `resume queue "q": 1 of its 4 partitions`)
+	away = false
+	if was, err := ResumeJobs(ctx, client, "q", inspect.Scope{}, by); err != nil || !was || paused("q@2") {
+		t.Errorf("again: %v, %v", was, err)
+	}
+	entries, err := Audit(ctx, client, "q", 100)
+	var acts []string
+	for _, e := range entries {
+		acts = append(acts, fmt.Sprint(e.Action, " ", e.Count))
+	}
+	want := []string{"resume 0", "resume 0", fmt.Sprint("cancel ", missing), "pause 0", fmt.Sprint("cancel ", there), "pause 0", "publish 0"}
+	if err != nil || !slices.Equal(acts, want) || logged != len(want)-1 {
+		t.Errorf("the audit has %q, %v, and the log %d; want %q", acts, err, logged, want)
+	}
+}
+
+// TestInterruptedUnregister: wherever the removal of a queue is interrupted, repeating it removes the rest, and
+// its audit stays whole. Then the queue can have other partitions, and not before.
+func TestInterruptedUnregister(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client, ctx := server.Client(), t.Context()
+	by := Operator{Actor: "ann", Reason: "a test"}
+	left := -1 // commands until one fails; < 0: none does
+	client.AddHook(&cut{func(redis.Cmder) bool {
+		if left >= 0 {
+			left--
+			return left < 0
+		}
+		return false
+	}})
+	set := func(n int) limits.Set { return limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: n}}} }
+	for after := 0; ; after++ {
+		if err := client.FlushAll(ctx).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := Publish(ctx, client, set(4)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range tenantsOfActs {
+			if _, err := PauseJobs(ctx, client, "q", inspect.Scope{Tenant: fmt.Sprint("t", i)}, time.Time{}, by); err != nil {
+				t.Fatal(err)
+			}
+		}
+		left = after
+		err := Unregister(ctx, client, "q", by)
+		whole := left >= 0
+		left = -1
+		if whole != (err == nil) {
+			t.Fatalf("after %d commands: %v", after, err)
+		}
+		if err != nil && !strings.Contains(err.Error(), "the change is made") {
+			if err := Publish(ctx, client, set(2)); err == nil && len(client.Keys(ctx, "headgate:{q@4}:limits").Val()) > 0 {
+				t.Errorf("after %d commands: two partitions were accepted beside a fourth one", after)
+			} else if err == nil {
+				continue // nothing was left but its name in asynq's list
+			}
+			if err := Unregister(ctx, client, "q", by); err != nil {
+				t.Errorf("after %d commands, repeated: %v", after, err)
+			}
+		}
+		if names := client.SMembers(ctx, asynqwire.Queues).Val(); len(names) > 0 {
+			t.Errorf("after %d commands: %v are left", after, names)
+		}
+		if left := client.Keys(ctx, "headgate:{q*}:limits").Val(); len(left) > 0 {
+			t.Errorf("after %d commands: %v are left", after, left)
+		}
+		if entries, err := Audit(ctx, client, "q", 100); err != nil || len(entries) != tenantsOfActs+1 {
+			t.Errorf("after %d commands: %d entries in the audit, %v; want %d", after, len(entries), err, tenantsOfActs+1)
+		}
+		if err := Publish(ctx, client, set(2)); err != nil {
+			t.Errorf("after %d commands: %v", after, err)
+		}
+		if whole {
+			t.Logf("the removal has %d commands", after)
+			return
+		}
+	}
+}
+
+// TestAuditForgetsAlike: of an act that one partition has forgotten, the audit does not show what others know.
+func TestAuditForgetsAlike(t *testing.T) {
+	t.Parallel()
+	client, ctx := redistest.Start(t).Client(), t.Context()
+	if err := Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: 2}}}); err != nil {
+		t.Fatal(err)
+	}
+	push := func(home string, minute int, count int64) {
+		e := AuditEntry{At: time.Unix(int64(60*minute), 0), Actor: "cli:ann", Action: "cancel", Queue: "q", Count: count}
+		if err := store.Transaction(ctx, client, func(p redis.Pipeliner) error { pushAudit(ctx, p, home, e); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	push("q", 0, 5)
+	push("q@2", 0, 7)
+	for i := range maxShare {
+		push("q@2", i+1, 1)
+	}
+	entries, err := Audit(ctx, client, "q", MaxAudit)
+	acts := 0
+	for _, e := range entries {
+		if e.Action == "cancel" {
+			acts++
+		}
+		if e.Count == 5 {
+			t.Errorf("%+v is shown without the 7 jobs of the other partition", e)
+		}
+	}
+	if err != nil || acts != maxShare {
+		t.Errorf("%d acts, %v; want %d", acts, err, maxShare)
+	}
+}
