@@ -337,7 +337,7 @@ func (l Set) Validate() error {
 			wrong(path+".partition", "%d must be 1 to %d", t.Partition, MaxPartitions)
 		}
 		for _, queue := range slices.Sorted(maps.Keys(l.Queues)) {
-			if n := l.Queues[queue].Partitions; n > 1 && n <= MaxPartitions && t.Partition > n {
+			if n := l.Queues[queue].Partitions; n > 1 && n <= MaxPartitions && t.Partition > n && t.Partition <= MaxPartitions {
 				wrong(path+".partition", "%d: queue %s has %d partitions", t.Partition, queue, n)
 			}
 		}

@@ -222,6 +222,9 @@ func (p *parser) tenant(node *yaml.Node, path string, plan func(*yaml.Node)) lim
 			})
 		},
 	}
+	known["partition"] = func(node *yaml.Node, path string) {
+		p.Wrong(node, path, "a plan has no partition: set that of each tenant")
+	}
 	if plan != nil {
 		known["partition"] = p.partitions(&t.Partition)
 		known["plan"] = func(node *yaml.Node, path string) {
