@@ -109,7 +109,7 @@ var queueMutants = []mutant{
 		"missing bound", "other queues are not held up while no replica answers", "queue TestOthersDoNotWaitForReplicas",
 	},
 	{
-		"queue/operate/publish.go", `if maps.Equal(before, fields) && epoch != "" {`, `if len(before) > 1000 {`,
+		"queue/operate/publish.go", `if maps.Equal(before, fields) && epoch != "" {`, `if len(before) > 1000 && epoch != "" {`,
 		"missing write", "a worker starts on a full Redis", "queue TestVerbsOnFullRedis",
 	},
 	// plan.lua.
