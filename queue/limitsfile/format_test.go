@@ -152,7 +152,7 @@ type failer interface {
 	Fatalf(string, ...any)
 }
 
-// same compares limits by their text, which has all of them.
+// same compares limits by their text, which has all of them, and partitions also without it.
 func same(t failer, got, want limits.Set, text []byte) {
 	a, errA := Format(got)
 	b, errB := Format(want)
@@ -162,7 +162,11 @@ func same(t failer, got, want limits.Set, text []byte) {
 }
 
 func keysOf(set limits.Set) (names []string) {
+	for tenant, t := range set.Tenants {
+		names = append(names, fmt.Sprintf("%s in partition %d", tenant, t.Partition))
+	}
 	for queue, q := range set.Queues {
+		names = append(names, fmt.Sprintf("%s of %d partitions", queue, max(q.Partitions, 1)))
 		for _, l := range q.Limits {
 			names = append(names, fmt.Sprintf("%s %+v", queue, limitOf(l)))
 		}

@@ -193,7 +193,7 @@ func acted(t *testing.T, n int) (said []string) {
 		held(l.Name(i), store.HostScope(endpoint))
 		held(l.Name(i), store.AccountScope("call"))
 	}
-	held(l.Name(n), store.WholeQueue)
+	held(l.Name(1), store.WholeQueue)
 	pause := func(scope inspect.Scope, until time.Time) {
 		t.Helper()
 		p, err := PauseJobs(ctx, client, "q", scope, until, ann)
@@ -247,6 +247,16 @@ func acted(t *testing.T, n int) (said []string) {
 	} {
 		was, err := clear()
 		say("clear", was, err)
+	}
+	for i := range tenantsOfActs {
+		rules, err := inspect.LimitsInForce(ctx, client, "q", fmt.Sprint("t", i))
+		for j := range rules {
+			rules[j].Until = time.Time{}
+		}
+		say(fmt.Sprint("limits of t", i), rules, err)
+		if own := client.HExists(ctx, store.Key(l.Home(fmt.Sprint("t", i)), "overrides"), fmt.Sprint("t", i)).Val(); own != (i != 2 && i != 3) {
+			t.Errorf("the partition of t%d has an override: %v", i, own)
+		}
 	}
 	say("record", nil, Record(ctx, client, AuditEntry{Action: "periodic set", Queue: "q", Tenant: "t5", ID: "nightly"}, ann))
 
@@ -377,6 +387,23 @@ func TestPartitionThatDoesNotAnswer(t *testing.T) {
 	if tally.Jobs != there {
 		t.Errorf("%d jobs are cancelled; want %d", tally.Jobs, there)
 	}
+	// Acts of a tenant need its partition only.
+	for i := range tenantsOfActs {
+		tenant := fmt.Sprint("t", i)
+		burst, scope, silent := int64(7), inspect.Scope{Tenant: tenant}, Operator{Actor: "key1", Reason: "a test"}
+		_, err1 := Count(ctx, client, "q", Cancel, Filter{Tenant: tenant})
+		_, err2 := Apply(ctx, client, "q", Wake, Filter{Tenant: tenant}, silent, nil)
+		_, err3 := PauseJobs(ctx, client, "q", scope, time.Time{}, silent)
+		_, err4 := ResumeJobs(ctx, client, "q", scope, silent)
+		err5 := SetOverride(ctx, client, "q", tenant, "tenant", Override{Change: limits.Change{Burst: &burst}, Actor: "key1", Reason: "a test"})
+		_, err6 := ClearOverride(ctx, client, "q", tenant, "tenant", silent)
+		_, err7 := Count(ctx, client, "q", Cancel, Filter{ID: tenant + ":a0"})
+		for j, err := range []error{err1, err2, err3, err4, err5, err6, err7} {
+			if lost := l.Home(tenant) == "q@2"; lost != errors.Is(err, errCut) || !lost && err != nil && !errors.Is(err, ErrState) {
+				t.Errorf("act %d of %s, which is in %s: %v", j+1, tenant, l.Home(tenant), err)
+			}
+		}
+	}
 	away = false
 	if _, err := PauseJobs(ctx, client, "q", inspect.Scope{}, time.Time{}, by); err != nil || !paused("q@2") {
 		t.Errorf("again: %v", err)
@@ -394,7 +421,9 @@ func TestPartitionThatDoesNotAnswer(t *testing.T) {
 	entries, err := Audit(ctx, client, "q", 100)
 	var acts []string
 	for _, e := range entries {
-		acts = append(acts, fmt.Sprint(e.Action, " ", e.Count))
+		if e.Actor == "ann" {
+			acts = append(acts, fmt.Sprint(e.Action, " ", e.Count))
+		}
 	}
 	want := []string{"resume 0", "resume 0", fmt.Sprint("cancel ", missing), "pause 0", fmt.Sprint("cancel ", there), "pause 0", "publish 0"}
 	if err != nil || !slices.Equal(acts, want) || logged != len(want)-1 {
@@ -496,5 +525,33 @@ func TestAuditForgetsAlike(t *testing.T) {
 	}
 	if err != nil || acts != maxShare {
 		t.Errorf("%d acts, %v; want %d", acts, err, maxShare)
+	}
+}
+
+// TestLostLimitsKeepPartitions: a queue keeps the number of its partitions as long as one of them has limits,
+// whatever number is published.
+func TestLostLimitsKeepPartitions(t *testing.T) {
+	t.Parallel()
+	client, ctx := redistest.Start(t).Client(), t.Context()
+	set := func(n int) limits.Set { return limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: n}}} }
+	if err := Publish(ctx, client, set(4)); err != nil {
+		t.Fatal(err)
+	}
+	for _, home := range []string{"q", "q@2", "q@3"} {
+		client.Del(ctx, store.Key(home, "limits"))
+		before := client.Keys(ctx, "*").Val()
+		slices.Sort(before)
+		for _, n := range []int{1, 2, 3, 5} {
+			if err := Publish(ctx, client, set(n)); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("queues.q.partitions: %d: the queue is in Redis with 4", n)) {
+				t.Errorf("without the limits of %s, %d partitions: %v", home, n, err)
+			}
+		}
+		after := client.Keys(ctx, "*").Val()
+		if slices.Sort(after); !slices.Equal(before, after) {
+			t.Errorf("without the limits of %s, a refused publication left %v instead of %v", home, after, before)
+		}
+	}
+	if err := Publish(ctx, client, set(4)); err != nil {
+		t.Error(err)
 	}
 }
