@@ -68,66 +68,9 @@ func commandStats(t *testing.T, client redis.UniversalClient) (all usage) {
 func TestTimedCommandsPerJob(t *testing.T) {
 	redistest.Slow(t)
 	jobs := manyJobs()
-	per := func(run func(t *testing.T, server *redistest.Server)) usage {
-		server := redistest.Start(t)
-		client := server.Client()
-		before := commandStats(t, client)
-		run(t, server)
-		after := commandStats(t, client)
-		return after.since(before, jobs)
-	}
-	plain := per(func(t *testing.T, server *redistest.Server) {
-		client := asynq.NewClientFromRedisClient(server.Client())
-		for range jobs {
-			if _, err := client.Enqueue(asynq.NewTask("call", []byte(`{}`)), asynq.Queue("q")); err != nil {
-				t.Fatal(err)
-			}
-		}
-		got := newReceiver(jobs)
-		asynqServer := asynq.NewServerFromRedisClient(server.Client(), asynq.Config{Concurrency: 100, Queues: map[string]int{"q": 1}, LogLevel: asynq.FatalLevel})
-		err := asynqServer.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
-			got.take(ctx)
-			return nil
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		got.wait(t, time.Minute)
-		asynqServer.Shutdown()
-	})
-	headgate := func(set ...limits.Limit) func(t *testing.T, server *redistest.Server) {
-		return func(t *testing.T, server *redistest.Server) {
-			client := server.Client()
-			if err := operate.Publish(t.Context(), client, limits.Set{Queues: map[string]limits.Queue{"q": {Limits: set}}}); err != nil {
-				t.Fatal(err)
-			}
-			worker, err := New(Config{Redis: server.Options(), Queues: []string{"q"}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := newReceiver(jobs)
-			Handle(worker, "call", func(ctx context.Context, _ json.RawMessage) error {
-				got.take(ctx)
-				return nil
-			})
-			enqueue := NewClient(client)
-			for range jobs {
-				if _, err := enqueue.Enqueue(t.Context(), Job{Kind: "call", Queue: "q", Tenant: "a", Payload: json.RawMessage(`{}`)}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			ctx, cancel := context.WithCancel(context.Background())
-			ended := make(chan error, 1)
-			go func() { ended <- worker.Run(ctx) }()
-			got.wait(t, time.Minute)
-			cancel()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	unlimited := per(headgate())
-	limited := per(headgate(perTenant(500)))
+	plain := asynqCost(t, jobs)
+	unlimited := queueCost(t, jobs, 1, limits.Queue{})
+	limited := queueCost(t, jobs, 1, limits.Queue{Limits: []limits.Limit{perTenant(500)}})
 
 	table := fmt.Sprintf(`| %d jobs, one enqueue call each | commands per job | scripts per job | Redis time per job |
 |---|---|---|---|
@@ -141,4 +84,68 @@ func TestTimedCommandsPerJob(t *testing.T) {
 	if unlimited.commands > 17 || limited.commands > 20 {
 		t.Errorf("%.1f commands per job without a limit, and %.1f over one; want 17 and 20 at most", unlimited.commands, limited.commands)
 	}
+}
+
+// TestTimedCommandsOfPartitions: a job in one of eight partitions costs Redis as many commands as one in
+// an undivided queue, within a tenth.
+func TestTimedCommandsOfPartitions(t *testing.T) {
+	redistest.Slow(t)
+	per := func(n int) usage {
+		return queueCost(t, manyJobs(), 80, limits.Queue{Partitions: n, Limits: []limits.Limit{perTenant(25)}})
+	}
+	one, eight := per(1), per(8)
+	t.Logf("commands and scripts for each job: %.1f and %.2f in one partition, %.1f and %.2f in eight", one.commands, one.scripts, eight.commands, eight.scripts)
+	if eight.commands > 1.1*one.commands {
+		t.Errorf("%.1f commands; want at most a tenth more than %.1f", eight.commands, one.commands)
+	}
+}
+
+// asynqCost is what jobs cost with asynq alone.
+func asynqCost(t *testing.T, jobs int) usage {
+	server := redistest.Start(t)
+	before, client := commandStats(t, server.Client()), asynq.NewClientFromRedisClient(server.Client())
+	for range jobs {
+		if _, err := client.Enqueue(asynq.NewTask("call", []byte(`{}`)), asynq.Queue("q")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := newReceiver(jobs)
+	asynqServer := asynq.NewServerFromRedisClient(server.Client(), asynq.Config{Concurrency: 100, Queues: map[string]int{"q": 1}, LogLevel: asynq.FatalLevel})
+	err := asynqServer.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		got.take(ctx)
+		return nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got.wait(t, time.Minute)
+	asynqServer.Shutdown()
+	return commandStats(t, server.Client()).since(before, jobs)
+}
+
+// queueCost is what the jobs of some tenants cost in a queue with these limits.
+func queueCost(t *testing.T, jobs, tenants int, of limits.Queue) usage {
+	server := redistest.Start(t)
+	before := commandStats(t, server.Client())
+	if err := operate.Publish(t.Context(), server.Client(), limits.Set{Queues: map[string]limits.Queue{"q": of}}); err != nil {
+		t.Fatal(err)
+	}
+	worker, err := New(Config{Redis: server.Options(), Queues: []string{"q"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, producer := newReceiver(jobs), NewClient(server.Client())
+	Handle(worker, "call", func(ctx context.Context, _ json.RawMessage) error {
+		got.take(ctx)
+		return nil
+	})
+	for i := range jobs {
+		if _, err := producer.Enqueue(t.Context(), Job{Kind: "call", Queue: "q", Tenant: fmt.Sprint("t", i%tenants), Payload: json.RawMessage(`{}`)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop := runWorker(t, worker)
+	got.wait(t, time.Minute)
+	stop()
+	return commandStats(t, server.Client()).since(before, jobs)
 }

@@ -74,7 +74,7 @@ func (r *routes) homeOf(ctx context.Context, job Job) (string, error) {
 		if _, _, ok := partition.Split(queue); ok {
 			return "", validation.Field("queue", check.Quote(queue)+" is a partition, which the tenant decides: name the queue")
 		}
-		return queue, nil // which is told with the other mistakes of the job
+		return queue, nil // reported with the other mistakes of the job
 	}
 	var list listing
 	tooLong := false
@@ -210,7 +210,7 @@ func readListing(ctx context.Context, client redis.UniversalClient, home string)
 
 		Durability limits.Durability `json:"durability"`
 	}
-	_ = json.Unmarshal([]byte(text[0]), &stored) // damaged limits are told by the scripts
+	_ = json.Unmarshal([]byte(text[0]), &stored) // scripts report damaged limits
 	layout, err := store.LayoutOf(partition.QueueOf(home), text[0], text[1])
 	return listing{
 		text[0] != "", stored.Kinds, time.Duration(stored.MaxRetention) * time.Second, cmp.Or(stored.Durability, limits.Primary), layout,

@@ -50,8 +50,8 @@ func (q settleQuestion) needsLimits() bool {
 	return q.hold.length > 0 || q.actual != "" || q.probe != ""
 }
 
-// retries reports whether the job is tried again later. That may be before a dispatcher that is not told
-// looks again.
+// retries reports whether the job is tried again later. It may be due before its dispatcher looks again by
+// itself.
 func (q settleQuestion) retries() bool { return strings.HasPrefix(q.to, "retry ") }
 
 // why encodes the hold for settle.lua.

@@ -19,7 +19,7 @@ import (
 const PinsField = "pins"
 
 // LayoutOf reads the partitions of a queue from the fields "*" and [PinsField] of its limits. A queue
-// without limits, or with damaged ones, has one: scripts tell that they are damaged. The error is a
+// without limits, or with damaged ones, has one: scripts report the damage. The error is a
 // [validation.Error] for the name of a partition.
 func LayoutOf(queue, limits, pins string) (partition.Layout, error) {
 	var stored struct {

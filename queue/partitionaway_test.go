@@ -1,0 +1,228 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/internal/test/pacer"
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
+	"github.com/headgate/headgate/queue/workers"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestTimedPartitionAway: while a node of a cluster does not answer, the tenants whose partitions are on
+// others are served as before, and their jobs are accepted.
+func TestTimedPartitionAway(t *testing.T) {
+	measured(t, func(t *testing.T, run *pacer.Run) {
+		const rate, jobs, n = 20, 400, 8
+		cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")
+		client, ctx := cluster.Client(), t.Context()
+		// The first partition, in which clients look up the others, is on the node that goes away.
+		away, layout := cluster.Nodes()[0], partition.Layout{N: n}
+		for i := 0; layout.Queue == ""; i++ {
+			if name := fmt.Sprint("q", i); cluster.Owner(cluster.Slot(store.Key(name, "waiting"))) == away {
+				layout.Queue = name
+			}
+		}
+		tenants := map[bool][]string{} // by whether they are on the node that goes away
+		for i := 0; len(tenants[true]) < 2 || len(tenants[false]) < 4; i++ {
+			tenant := fmt.Sprint("t", i)
+			here := cluster.Owner(cluster.Slot(store.Key(layout.Home(tenant), "waiting"))) == away
+			tenants[here] = append(tenants[here], tenant)
+		}
+		if err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{layout.Queue: {Partitions: n, Limits: []limits.Limit{
+			{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(rate), Per: []string{"tenant"}},
+		}}}}); err != nil {
+			t.Fatal(err)
+		}
+		producer, all := NewClient(client), []string(nil)
+		all = append(append(all, tenants[true][:2]...), tenants[false][:4]...)
+		enqueue := func(tenants []string, n int) {
+			var batch []Job
+			for range n {
+				for _, tenant := range tenants {
+					batch = append(batch, Job{Kind: "call", Queue: layout.Queue, Tenant: tenant, Payload: 1})
+				}
+			}
+			began := time.Now()
+			for _, result := range producer.EnqueueMany(ctx, batch) {
+				if result.Err != nil {
+					t.Fatal(result.Err)
+				}
+			}
+			if took := time.Since(began); took > 4*time.Second { // a request to the paused node takes longer
+				t.Errorf("%d jobs of tenants of other nodes were accepted after %v", len(batch), took)
+			}
+		}
+		enqueue(all, jobs)
+
+		var mu sync.Mutex
+		calls := map[string][]time.Time{}
+		called := func(tenant string) []time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(calls[tenant])
+		}
+		worker, err := New(Config{Redis: cluster.Options(), Queues: []string{layout.Queue}, ShutdownTimeout: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		Handle(worker, "call", func(ctx context.Context, _ json.RawMessage) error {
+			job, _ := Current(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			calls[job.Tenant] = append(calls[job.Tenant], time.Now())
+			return nil
+		})
+		runWorker(t, worker)
+		until(t, "all tenants are served", func() bool {
+			return !slices.ContainsFunc(all, func(tenant string) bool { return len(called(tenant)) < 10 })
+		})
+		away.Pause()
+		time.Sleep(routesAge) // the fault; what the client knows of the queue is old then
+		enqueue(tenants[false][:4], 1)
+		away.Resume()
+		until(t, "its tenants are served again", func() bool {
+			at := called(all[0])
+			return time.Since(at[len(at)-1]) < time.Second
+		})
+		away.Kill()
+		time.Sleep(3 * time.Second) // the fault
+		enqueue(tenants[false][:4], 1)
+		for _, tenant := range tenants[false][:4] {
+			n := len(called(tenant))
+			until(t, "a tenant of another node is served", func() bool { return len(called(tenant)) > n })
+			run.Used("a tenant of another node", called(tenant), rate, 0.97)
+			run.Law("a tenant of another node", called(tenant), rate, 1)
+		}
+	})
+}
+
+// TestAwayIsSaid: what is said of a queue names the partitions whose node is away, and has the numbers and
+// tenants of the others.
+func TestAwayIsSaid(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
+	const n = 8
+	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")
+	client, ctx := cluster.Client(), t.Context()
+	owner := func(key string) *redistest.Server { return cluster.Owner(cluster.Slot(key)) }
+	layout := partition.Layout{Queue: "q", N: n}
+	needed := []*redistest.Server{owner(asynqwire.Queues), owner(workers.ListKey), owner(store.Key("q", "waiting"))}
+	at := slices.IndexFunc(cluster.Nodes(), func(node *redistest.Server) bool { return !slices.Contains(needed, node) })
+	if at < 0 {
+		t.Fatal("each node is needed: call the queue otherwise")
+	}
+	gone := cluster.Nodes()[at]
+	var away []string
+	for _, home := range layout.Names() {
+		if owner(store.Key(home, "waiting")) == gone {
+			away = append(away, home)
+		}
+	}
+	if err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: n}}}); err != nil {
+		t.Fatal(err)
+	}
+	var jobs []Job
+	reached := 0
+	for i := range 30 {
+		tenant := fmt.Sprint("t", i)
+		jobs = append(jobs, Job{Kind: "call", Queue: "q", Tenant: tenant})
+		if !slices.Contains(away, layout.Home(tenant)) {
+			reached++
+		}
+	}
+	for _, result := range NewClient(client).EnqueueMany(ctx, jobs) {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+	worker, err := New(Config{Redis: cluster.Options(), Queues: []string{"q"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker.redis = client
+	if err := worker.check(ctx, true); err != nil {
+		t.Fatal(err)
+	}
+	gone.Pause() // so that it does not answer at all
+	began := time.Now()
+	if o, err := inspect.New(client).Overview(ctx, "q"); err != nil || o.Waiting != int64(reached) || time.Since(began) > 3*time.Second {
+		t.Errorf("after %v: %d waiting, %v; want %d", time.Since(began), o.Waiting, err, reached)
+	}
+	gone.Resume()
+	gone.Kill()
+
+	in, says := inspect.New(client), fmt.Sprintf("%d of 8 partitions of queue q do not answer", len(away))
+	o, err := in.Overview(ctx, "q")
+	if err != nil || o.Waiting != int64(reached) || len(o.Unserved) != 2 || !strings.Contains(o.Unserved[1].String(), says) {
+		t.Errorf("overview: %d waiting, %v, %v; want %d and %q", o.Waiting, o.Unserved, err, reached, says)
+	}
+	page, err := in.ListTenants(ctx, "q", inspect.TenantQuery{Limit: 100})
+	if err != nil || len(page.Tenants) != reached || page.Total != int64(reached) {
+		t.Errorf("tenants: %d, %v; want %d", len(page.Tenants), err, reached)
+	}
+	if _, err := in.Failures(ctx, "q", ""); err != nil {
+		t.Error(err)
+	}
+	_, err = in.Gauges(ctx, "q")
+	if of, ok := errors.AsType[*inspect.AwayError](err); !ok || of.Away != len(away) || of.Of != n {
+		t.Errorf("gauges: %v; want %s", err, says)
+	}
+	if err := worker.readiness(ctx); err != nil || !slices.Equal(worker.Away(), away) {
+		t.Errorf("ready: %v, without %v; want it without %v", err, worker.Away(), away)
+	}
+}
+
+// TestEventsOfSlowClocks: partitions are on nodes whose clocks differ. Who reads events after the last one
+// that he has read misses none, also if another node gets an event of an earlier time afterwards.
+func TestEventsOfSlowClocks(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client, ctx := server.Client(), t.Context()
+	if err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: 2}}}); err != nil {
+		t.Fatal(err)
+	}
+	add := func(home, job string, at time.Time) {
+		t.Helper()
+		entry := &redis.XAddArgs{Stream: store.Key(home, "events"), ID: fmt.Sprint(at.UnixMilli(), "-0"), Values: []string{"1", job + "\tcall\ta\tdone success 1 0 0 0 0 "}}
+		if err := client.XAdd(ctx, entry).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last, read := "", []string(nil)
+	look := func() {
+		t.Helper()
+		events, err := inspect.Events(ctx, client, "q", last, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range events {
+			last, read = e.ID, append(read, e.Job)
+		}
+	}
+	now := time.Now()
+	add("q", "first", now.Add(-time.Second))
+	add("q", "ahead", now.Add(time.Second)) // the clock of its node is ahead
+	look()
+	add("q@2", "later", now)
+	until(t, "all are read", func() bool { look(); return len(read) == 3 })
+	if !slices.Equal(read, []string{"first", "later", "ahead"}) {
+		t.Errorf("read: %v", read)
+	}
+}
