@@ -336,10 +336,16 @@ func (l Set) Validate() error {
 		if t.Partition < 0 || t.Partition > MaxPartitions {
 			wrong(path+".partition", "%d must be 1 to %d", t.Partition, MaxPartitions)
 		}
+		divided := false
 		for _, queue := range slices.Sorted(maps.Keys(l.Queues)) {
-			if n := l.Queues[queue].Partitions; n > 1 && n <= MaxPartitions && t.Partition > n && t.Partition <= MaxPartitions {
+			n := l.Queues[queue].Partitions
+			divided = divided || n > 1
+			if n > 1 && n <= MaxPartitions && t.Partition > n && t.Partition <= MaxPartitions {
 				wrong(path+".partition", "%d: queue %s has %d partitions", t.Partition, queue, n)
 			}
+		}
+		if t.Partition > 1 && t.Partition <= MaxPartitions && !divided {
+			wrong(path+".partition", "%d: no queue has partitions", t.Partition)
 		}
 		for _, queue := range slices.Sorted(maps.Keys(t.Limits)) {
 			q, known := l.Queues[queue]

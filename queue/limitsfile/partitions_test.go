@@ -62,6 +62,20 @@ line 28: tenants.hooli.partition: 65 must be 1 to 64`
 	}
 }
 
+// TestPinWithoutPartitions: a tenant cannot be put into a partition where no queue has any.
+func TestPinWithoutPartitions(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"queues: {a: {}}\ntenants: {acme: {partition: 2}}":                                      "line 2: tenants.acme.partition: 2: no queue has partitions",
+		"queues: {a: {partitions: 1}}\ntenants: {acme: {partition: 2}, globex: {partition: 1}}": "line 2: tenants.acme.partition: 2: no queue has partitions",
+		"queues: {a: {}, b: {partitions: 2}}\ntenants: {acme: {partition: 2}}":                  "<nil>",
+	} {
+		if _, err := Parse([]byte(text)); fmt.Sprint(err) != want {
+			t.Errorf("%s:\n%v; want %s", text, err, want)
+		}
+	}
+}
+
 // TestPinsOfDifferentFiles: a tenant that two files put in different partitions is not returned as if one file
 // could say so.
 func TestPinsOfDifferentFiles(t *testing.T) {
