@@ -25,7 +25,11 @@ var update = flag.Bool("update", false, "write measured figures into docs/securi
 //
 //	go test ./internal/test/e2e -run '^$' -bench HostileConnections -benchtime 1x -update
 func BenchmarkHostileConnections(b *testing.B) {
-	const rate, phase = 100, 20 * time.Second
+	const rate = 100 // a second
+	phase := 20 * time.Second
+	if testing.Short() {
+		phase = 4 * time.Second
+	}
 	for b.Loop() {
 		s := stage.New(b, "queues: {webhook: {kinds: [webhook], limits: [{name: account, algorithm: leaky_bucket, rate: 100/s}]}}")
 		keys := map[string]string{}
@@ -37,7 +41,7 @@ func BenchmarkHostileConnections(b *testing.B) {
 			fmt.Fprintf(&file, "  - {id: %s, hash: %q, scopes: [enqueue, read], rate: 1000/s}\n", id, hash)
 		}
 		w := s.Worker("HEADGATE_API_KEYS_FILE=" + s.Write("keys.yaml", file.String()))
-		s.Bulk(s.Jobs("acme", 6*rate*int(phase/time.Second), ""))
+		s.Bulk(s.Jobs("acme", 6*rate*int((phase+settling)/time.Second), "")) // 5 phases, and some more
 		s.Wait("acme", rate, 20*time.Second)
 		h := hostile{strings.TrimPrefix(w.HTTP, "http://"), keys["hostile"]}
 		var alone figures
@@ -81,6 +85,9 @@ type act struct {
 	do func(ctx context.Context)
 }
 
+// settling is until all connections of a phase are there.
+const settling = 2 * time.Second
+
 // beside measures others while connections act.
 func beside(s *stage.Stage, acts []act, url, key string, length time.Duration) (f figures) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -92,7 +99,7 @@ func beside(s *stage.Stage, acts []act, url, key string, length time.Duration) (
 			all.Go(func() { a.do(ctx) })
 		}
 	}
-	time.Sleep(2 * time.Second) // all of them are connected
+	time.Sleep(settling)
 	var took []time.Duration
 	before, began := s.Received("/calls", "acme"), time.Now()
 	ticks := time.NewTicker(20 * time.Millisecond)
