@@ -3,22 +3,19 @@ package main
 import (
 	"bufio"
 	"cmp"
-	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate/clients"
+	"github.com/headgate/headgate/internal/test/golden"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
-
-var update = flag.Bool("update", false, "write the tables of docs/clients.md")
 
 // failure is one of the ways in which a call fails, and why it holds what it holds.
 type failure struct {
@@ -197,7 +194,6 @@ func midnightUTC(now time.Time) time.Time {
 // worker's own handlers, and holds the tables of docs/clients.md against what that
 // held back; with -update it writes them.
 func TestFailures(t *testing.T) {
-	const path, begins, ends = "../../docs/clients.md", "<!-- failures -->\n", "<!-- end of failures -->\n"
 	var tables strings.Builder
 	for _, p := range providers() {
 		fmt.Fprintf(&tables, "\n### %s\n\n| Failure | Holds | For | The job is | Because |\n|---|---|---|---|---|\n", p.name)
@@ -207,24 +203,7 @@ func TestFailures(t *testing.T) {
 		}
 	}
 	tables.WriteString("\n")
-	page, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, found := strings.Cut(string(page), begins)
-	written, after, ended := strings.Cut(rest, ends)
-	if !found || !ended {
-		t.Fatalf("%s has no %q … %q", path, begins, ends)
-	}
-	if written == tables.String() {
-		return
-	}
-	if !*update {
-		t.Fatalf("the tables of %s are not what the worker does; go test ./cmd/worker -run TestFailures -update writes these:\n%s", path, tables.String())
-	}
-	if err := os.WriteFile(path, []byte(before+begins+tables.String()+ends+after), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	golden.Part(t, "../../docs/clients.md", "failures", tables.String())
 }
 
 // fail makes a call fail for a tenant with the worker's account, and for one with an

@@ -1,10 +1,8 @@
 package metrics
 
 import (
-	"flag"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,13 +11,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/headgate/headgate/internal/test/golden"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
-
-var update = flag.Bool("update", false, "write the table of docs/metrics.md")
 
 // everyMetric is all that a worker shows of Headgate, each with a value.
 func everyMetric(t *testing.T) []*dto.MetricFamily {
@@ -60,7 +57,6 @@ func TestNothingIsLeftOut(t *testing.T) {
 // with -update it writes it.
 func TestMetricsPage(t *testing.T) {
 	t.Parallel()
-	const path, begins, ends = "../../docs/metrics.md", "<!-- table -->\n", "<!-- end of table -->\n"
 	var table strings.Builder
 	table.WriteString("\n| Metric | Type | Labels | Meaning |\n|---|---|---|---|\n")
 	for _, family := range everyMetric(t) {
@@ -72,24 +68,7 @@ func TestMetricsPage(t *testing.T) {
 		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", family.GetName(), strings.ToLower(family.GetType().String()), strings.Join(labels, ", "), help)
 	}
 	table.WriteString("\n")
-	page, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, found := strings.Cut(string(page), begins)
-	written, after, ended := strings.Cut(rest, ends)
-	if !found || !ended {
-		t.Fatalf("%s has no %q … %q", path, begins, ends)
-	}
-	if written == table.String() {
-		return
-	}
-	if !*update {
-		t.Fatalf("the table of %s is not that of the registry; go test ./dashboard/metrics -run TestMetricsPage -update writes this one:\n%s", path, table.String())
-	}
-	if err := os.WriteFile(path, []byte(before+begins+table.String()+ends+after), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	golden.Part(t, "../../docs/metrics.md", "metrics", table.String())
 }
 
 // TestCountersBeginAtZero: before there is anything to count, rates have something to begin at.

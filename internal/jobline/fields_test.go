@@ -2,16 +2,15 @@ package jobline
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
-)
 
-var update = flag.Bool("update", false, "write the table in docs/jobs.md again")
+	"github.com/headgate/headgate/internal/test/golden"
+)
 
 // TestFields: the fields of a line, of the documentation and of the OpenAPI document are the
 // same, with the same words.
@@ -27,28 +26,12 @@ func TestFields(t *testing.T) {
 		t.Errorf("a line has %v, and Fields lists %v", tags, listed)
 	}
 
-	const page, begin, end = "../../docs/jobs.md", "<!-- fields -->\n", "<!-- /fields -->\n"
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, _ := strings.Cut(string(text), begin)
-	table, after, ok := strings.Cut(rest, end)
-	if !ok {
-		t.Fatalf("%s has no table", page)
-	}
 	var b strings.Builder
 	b.WriteString("| Field | Meaning | Default |\n|---|---|---|\n")
 	for _, f := range Fields {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", f.Name, f.Doc, f.Default)
 	}
-	if *update {
-		if err := os.WriteFile(page, []byte(before+begin+b.String()+end+after), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	} else if table != b.String() {
-		t.Errorf("the table in %s is\n%s\nwant\n%s", page, table, b.String())
-	}
+	golden.Part(t, "../../docs/jobs.md", "fields", b.String())
 
 	description, err := os.ReadFile("../../dashboard/api/openapi.json")
 	if err != nil {

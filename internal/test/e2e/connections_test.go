@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -14,10 +13,9 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/dashboard/api"
+	"github.com/headgate/headgate/internal/test/golden"
 	"github.com/headgate/headgate/internal/test/stage"
 )
-
-var update = flag.Bool("update", false, "write measured figures into docs/security.md")
 
 // BenchmarkHostileConnections measures what connections of one key, or of nobody, cost others: how
 // long the API takes to answer another key, and how much of a limit the worker behind the same
@@ -66,8 +64,8 @@ func BenchmarkHostileConnections(b *testing.B) {
 			lines = append(lines, fmt.Sprintf("| %s | %s | %s | %.3f |", p.name, f.median.Round(100*time.Microsecond), f.last.Round(100*time.Microsecond), f.use))
 			b.Log(lines[len(lines)-1])
 		}
-		if *update {
-			stage.WriteFigures(b, "security.md", "connections", "| Connections of one key and of nobody | Half of another key's requests within | 99 % within | Use of a limit of 100/s |\n|---|---|---|---|\n"+strings.Join(lines, "\n")+"\n")
+		if golden.Update() {
+			golden.WritePart(b, "../../../docs/security.md", "connections", "| Connections of one key and of nobody | Half of another key's requests within | 99 % within | Use of a limit of 100/s |\n|---|---|---|---|\n"+strings.Join(lines, "\n")+"\n")
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/test/golden"
 	"github.com/headgate/headgate/internal/test/stage"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/operate"
@@ -91,8 +92,8 @@ func TestFullRedis(t *testing.T) {
 		s.Run.Law("heavy", stage.Times(calls, stage.OfTenant("heavy")), 1, 1)
 		row := fmt.Sprintf("| %d | %d | %.0f%% | %.0fs | %.3f |\n", heavy.accepted, heavy.refusals(), 100*peak, length.Seconds(), least)
 		s.T.Log(row)
-		if *update && !s.T.Failed() {
-			stage.WriteFigures(s.T, "security.md", "full redis", "| Jobs of 1 MiB accepted | Refused | Memory used when jobs are refused | At `maxmemory` for | Least use of 20/s by another tenant |\n|---|---|---|---|---|\n"+row)
+		if golden.Update() && !s.T.Failed() {
+			golden.WritePart(s.T, "../../../docs/security.md", "full redis", "| Jobs of 1 MiB accepted | Refused | Memory used when jobs are refused | At `maxmemory` for | Least use of 20/s by another tenant |\n|---|---|---|---|---|\n"+row)
 		}
 	}, "--maxmemory", "64mb", "--maxmemory-policy", "noeviction")
 }

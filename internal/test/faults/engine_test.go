@@ -16,10 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/test/stage"
 )
 
-var (
-	all    = flag.Bool("all", false, "run every scenario, not only the shortest")
-	update = flag.Bool("update", false, "write the figures into docs/reliability.md")
-)
+var all = flag.Bool("all", false, "run every scenario, not only the shortest")
 
 const tenant = "acme"
 

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/headgate/headgate/internal/test/golden"
 	"github.com/headgate/headgate/internal/test/redistest"
-	"github.com/headgate/headgate/internal/test/stage"
 )
 
 // TestFaults runs the scenarios. `make faults` runs all of them, and writes docs/reliability.md:
@@ -34,7 +34,7 @@ func TestFaults(t *testing.T) {
 			if busy != "" {
 				t.Error(busy)
 			}
-			if *update && !t.Failed() && row != "" {
+			if golden.Update() && !t.Failed() && row != "" {
 				figures.Lock()
 				defer figures.Unlock()
 				write(t, scenarios, sc.fault, row)
@@ -48,9 +48,9 @@ const head = "| Fault | Jobs | Lost | Called more than once | Flows again after 
 // write replaces the row of a scenario, keeps those of others, and removes those that are of none.
 func write(t *testing.T, scenarios []scenario, fault, row string) {
 	t.Helper()
-	const page, name = "reliability.md", "faults"
+	const page, name = "../../../docs/reliability.md", "faults"
 	rows := map[string]string{}
-	for line := range strings.Lines(stage.Figures(t, page, name)) {
+	for line := range strings.Lines(golden.ReadPart(t, page, name)) {
 		first, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " | ")
 		rows[first] = line
 	}
@@ -60,5 +60,5 @@ func write(t *testing.T, scenarios []scenario, fault, row string) {
 	for _, sc := range scenarios {
 		text.WriteString(rows[sc.fault])
 	}
-	stage.WriteFigures(t, page, name, text.String())
+	golden.WritePart(t, page, name, text.String())
 }
