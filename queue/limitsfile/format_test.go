@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
 	"github.com/headgate/headgate/internal/test/redistest"
@@ -148,6 +149,7 @@ func TestFormat(t *testing.T) {
 }
 
 type failer interface {
+	Helper()
 	Context() context.Context
 	Fatalf(string, ...any)
 }
@@ -173,6 +175,20 @@ func keysOf(set limits.Set) (names []string) {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// inForce fails unless these limits, of so many queues, are in force.
+func inForce(t failer, client redis.UniversalClient, set limits.Set, queues int) {
+	t.Helper()
+	all, err := operate.Compare(t.Context(), client, set)
+	if err != nil || len(all) != queues {
+		t.Fatalf("%v, %v", all, err)
+	}
+	for _, one := range all {
+		if !one.Equal() {
+			t.Fatalf("%+v", one)
+		}
+	}
 }
 
 // TestPublishedComesBack: what is published is read back as the file has it, and compares as
@@ -203,15 +219,7 @@ func TestPublishedComesBack(t *testing.T) {
 			t.Fatalf("%v\n%s", err, text)
 		}
 		for _, compared := range []limits.Set{set, again} {
-			all, err := operate.Compare(ctx, client, compared)
-			if err != nil || len(all) != len(set.Queues) {
-				t.Fatalf("%v, %v", all, err)
-			}
-			for _, one := range all {
-				if !one.Equal() {
-					t.Fatalf("%+v\n%s", one, text)
-				}
-			}
+			inForce(t, client, compared, len(set.Queues))
 		}
 	}
 	text, err := os.ReadFile("../../limits.yaml")
@@ -272,15 +280,7 @@ func TestPublishedByDifferentFiles(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%v: %v", queues, err)
 				}
-				all, err := operate.Compare(t.Context(), client, set)
-				for _, one := range all {
-					if !one.Equal() {
-						t.Errorf("%v: %+v", queues, one)
-					}
-				}
-				if err != nil || len(all) != len(queues) {
-					t.Errorf("%v: %v, %v", queues, all, err)
-				}
+				inForce(t, client, set, len(queues))
 			}
 		})
 	}

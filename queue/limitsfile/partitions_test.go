@@ -112,15 +112,7 @@ func TestPinsOfDifferentFiles(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%v: %v", queues, err)
 				}
-				all, err := operate.Compare(t.Context(), client, set)
-				for _, one := range all {
-					if !one.Equal() {
-						t.Errorf("%v: %+v", queues, one)
-					}
-				}
-				if err != nil || len(all) != len(queues) {
-					t.Errorf("%v: %v, %v", queues, all, err)
-				}
+				inForce(t, client, set, len(queues))
 			}
 		})
 	}
