@@ -19,6 +19,7 @@ import (
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/workers"
@@ -176,6 +177,13 @@ func TestAwayIsSaid(t *testing.T) {
 	page, err := in.ListTenants(ctx, "q", inspect.TenantQuery{Limit: 100})
 	if err != nil || len(page.Tenants) != reached || page.Total != int64(reached) {
 		t.Errorf("tenants: %d, %v; want %d", len(page.Tenants), err, reached)
+	}
+	if list, err := in.ListJobs(ctx, "q", inspect.JobQuery{State: lifecycle.StateWaiting}); err != nil || len(list.Jobs) != reached {
+		t.Errorf("jobs: %d, %v; want %d", len(list.Jobs), err, reached)
+	}
+	_, err = in.ListJobs(ctx, "q", inspect.JobQuery{State: lifecycle.StateActive, Cursor: " 0 " + away[0]})
+	if of, ok := errors.AsType[*inspect.AwayError](err); !ok || of.Away != len(away) || of.Of != n {
+		t.Errorf("the page behind one of a partition that is gone: %v; want %s", err, says)
 	}
 	if _, err := in.Failures(ctx, "q", ""); err != nil {
 		t.Error(err)

@@ -97,7 +97,8 @@ type JobPage struct {
 // and retried jobs come in the order of their time. Archived, released and active jobs
 // come newest first. A page looks at 500 jobs at most, so with filters it may have few
 // jobs or none, and a Next nevertheless. Jobs move meanwhile: some released and active
-// ones may appear twice. Errors: [validation.Error].
+// ones may appear twice. Partitions that do not answer are left out, which [Inspector.Overview]
+// reports. Errors: [validation.Error]; [AwayError] if the page before ended in such a partition.
 func (in *Inspector) ListJobs(ctx context.Context, queue string, q JobQuery) (JobPage, error) {
 	if err := q.check(); err != nil {
 		return JobPage{}, err
@@ -113,15 +114,19 @@ func (in *Inspector) ListJobs(ctx context.Context, queue string, q JobQuery) (Jo
 	if err != nil {
 		return JobPage{}, fmt.Errorf("list the jobs of queue %q: %w", queue, err)
 	}
-	homes := l.Names()
-	if q.Tenant != "" {
-		homes = []string{l.Home(q.Tenant)}
+	released, homes := q.State == lifecycle.StatePending || q.State == lifecycle.StateActive, []string{l.Home(q.Tenant)}
+	if q.Tenant == "" {
+		homes, err = in.answering(ctx, l)
+		if err == nil && released && slices.Contains(l.Names(), at.id) && !slices.Contains(homes, at.id) {
+			err = &AwayError{queue, l.N - len(homes), l.N}
+		}
 	}
 	var page JobPage
-	switch q.State {
-	case lifecycle.StateWaiting:
+	switch {
+	case err != nil:
+	case q.State == lifecycle.StateWaiting:
 		page, err = in.waiting(ctx, homes, q, at)
-	case lifecycle.StatePending, lifecycle.StateActive:
+	case released:
 		page, err = in.released(ctx, homes, q, at)
 	default:
 		page, err = in.listed(ctx, homes, q, at)
