@@ -104,9 +104,9 @@ func livedIn(t *testing.T, options *redis.UniversalOptions, client redis.Univers
 	}
 	stop := runWorker(t, worker)
 	until(t, "all calls were made", func() bool {
-		all, err := inspect.ReadTotals(ctx, client, "q")
+		all, err := inspect.New(client).Totals(ctx, "q")
 		must(err)
-		return all[0].Calls == int64(len(calls))
+		return all.Calls == int64(len(calls))
 	})
 	stop()
 
@@ -282,8 +282,8 @@ func asked(t *testing.T, client redis.UniversalClient, said map[string]string, s
 	say("gauges", []any{g.Queue, g.Waiting, g.Scheduled, g.Retry, g.Pending, g.Active, g.Archived, g.Completed, g.Enqueued, g.Tenants, g.Stored, g.StoredBytes, len(g.Limits), g.Limits[0].Name, g.Limits[0].PerSecond, scopesOf(g.Pauses), g.Asynq.Archived, g.Asynq.Processed, g.Asynq.Failed, g.Asynq.Paused}, err)
 	gauges, err := in.TenantGauges(ctx, "q", []string{"t11", "t00", "unknown", "t04"})
 	say("gauges of tenants", gauges, err)
-	all, err := inspect.ReadTotals(ctx, client, "q", "none")
-	say("totals", []any{len(all), all[0].Queue, all[0].Enqueued, all[0].Waiting, all[0].Answers, all[0].Calls, all[1].Queue, all[1].Enqueued}, err)
+	totals, err := in.Totals(ctx, "q")
+	say("totals", []any{totals.Queue, totals.Enqueued, totals.Waiting, totals.Answers, totals.Calls}, err)
 	unserved, err := in.UnservedJobs(ctx)
 	say("unserved", unserved, err)
 	failures, err := in.Failures(ctx, "q", "")

@@ -262,11 +262,11 @@ func TestProducersOfOtherPartitions(t *testing.T) {
 	}
 	waiting := func() (n int64) {
 		t.Helper()
-		all, err := inspect.ReadTotals(ctx, client, "q")
+		all, err := inspect.New(client).Totals(ctx, "q")
 		if err != nil {
 			t.Fatal(err)
 		}
-		return all[0].Waiting
+		return all.Waiting
 	}
 	publish(8)
 	enqueue()

@@ -42,10 +42,10 @@ func TestErrorBehindAMissingField(t *testing.T) {
 				return err
 			},
 		},
-		"ReadTotals": {
+		"Totals": {
 			func(queue string) string { return store.Key(queue, "totals") },
 			func(ctx context.Context, queue, _ string) error {
-				_, err := inspect.ReadTotals(ctx, client, "none", queue)
+				_, err := inspect.New(client).Totals(ctx, queue)
 				return err
 			},
 		},

@@ -120,7 +120,7 @@ func TestBatchWhileItComes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // Redis tells nobody
-		if totals, err := inspect.ReadTotals(t.Context(), r.redis, r.queue); err != nil || totals[0].Waiting >= chunkLines {
+		if totals, err := inspect.New(r.redis).Totals(t.Context(), r.queue); err != nil || totals.Waiting >= chunkLines {
 			break
 		}
 		if time.Now().After(deadline) {

@@ -163,7 +163,7 @@ func (t *teller) overview(news seen) any {
 	if news.err != nil {
 		state.Error = problemOf(news.err).Detail
 	}
-	all := []overviewJSON{}
+	all, failed := []overviewJSON{}, error(nil)
 	for _, o := range news.overviews {
 		if !t.about(o.Queue) {
 			continue
@@ -178,10 +178,13 @@ func (t *teller) overview(news seen) any {
 		// A key for single tenants needs an overview of its own; the readings are shared.
 		own, err := t.api.overviewFor(t.r, o.Queue)
 		if err != nil {
-			state = redisJSON{Error: problemOf(err).Detail}
+			failed = err
 			continue
 		}
 		all = append(all, own)
+	}
+	if failed != nil && len(all) == 0 {
+		state = redisJSON{Error: problemOf(failed).Detail}
 	}
 	return map[string]any{"queues": all, "redis": state}
 }

@@ -229,15 +229,15 @@ func TestNarrowedKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // Redis tells nobody
-			totals, err := inspect.ReadTotals(t.Context(), r.redis, r.queue)
+			totals, err := inspect.New(r.redis).Totals(t.Context(), r.queue)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if totals[0].Waiting == waiting {
+			if totals.Waiting == waiting {
 				return
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("%d jobs wait; want %d", totals[0].Waiting, waiting)
+				t.Fatalf("%d jobs wait; want %d", totals.Waiting, waiting)
 			}
 		}
 	}

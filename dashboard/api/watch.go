@@ -1,14 +1,19 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/fanout"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/operate"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 const (
@@ -156,7 +161,7 @@ func (w *watch) lookAtAll(ctx context.Context) {
 		news.ended = w.history.add(totals, w.allowed)
 	}
 	if err == nil && watched {
-		news.audit, err = w.newAudit(ctx)
+		news.audit = w.newAudit(ctx)
 	}
 	if !watched || ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return
@@ -169,16 +174,27 @@ func (w *watch) lookAtAll(ctx context.Context) {
 	w.tell(news)
 }
 
+// overviews reads all queues at once. Of one that does not answer, as one whose node of a Redis
+// Cluster is away, it returns the previous reading. The error is that of all, if none answers.
 func (w *watch) overviews(ctx context.Context) ([]inspect.Overview, error) {
 	all, allowed := []inspect.Overview{}, map[string]float64{}
 	w.allowed, w.modeled = nil, time.Now()
-	for _, name := range w.names {
-		o, err := w.api.inspector.Overview(ctx, name)
-		if err != nil {
-			return nil, err
+	read, errs := fanout.Ask(ctx, queuePatience, w.names, w.api.inspector.Overview)
+	answered := len(w.names) == 0
+	for i, name := range w.names {
+		if errs[i] == nil {
+			all, allowed[name], answered = append(all, read[i]), read[i].Allowed, true
+			continue
 		}
-		all = append(all, o)
-		allowed[name] = o.Allowed
+		before := slices.IndexFunc(w.last, func(o inspect.Overview) bool { return o.Queue == name })
+		if before >= 0 && !errors.Is(errs[i], validation.ErrNotFound) {
+			o := w.last[before]
+			o.Unserved = []inspect.Unserved{{Queue: name, Away: 1, Of: 1}}
+			all = append(all, o)
+		}
+	}
+	if !answered {
+		return nil, errs[0]
 	}
 	w.allowed = allowed
 	return all, nil
@@ -204,8 +220,16 @@ func (w *watch) silence(ctx context.Context) (end func() bool) {
 	})
 }
 
-// lookPatience is how long Redis may take before it is reported as not answering.
-const lookPatience = 3 * time.Second
+const (
+	// lookPatience is how long Redis may take before it is reported as not answering.
+	lookPatience = 3 * time.Second
+
+	// How long a queue may take before its previous reading is shown. All three are shorter than
+	// lookPatience.
+	totalsPatience = 700 * time.Millisecond
+	queuePatience  = 1500 * time.Millisecond
+	streamPatience = 500 * time.Millisecond // for its events, and for its audit
+)
 
 func (w *watch) totals(ctx context.Context) ([]inspect.Totals, error) {
 	names, err := inspect.Queues(ctx, w.api.config.Redis)
@@ -213,7 +237,17 @@ func (w *watch) totals(ctx context.Context) ([]inspect.Totals, error) {
 		return nil, err
 	}
 	w.names = names
-	return inspect.ReadTotals(ctx, w.api.config.Redis, names...)
+	var all []inspect.Totals
+	totals, errs := fanout.Ask(ctx, totalsPatience, names, w.api.inspector.Totals)
+	for i, t := range totals {
+		if errs[i] == nil {
+			all = append(all, t)
+		}
+	}
+	if len(names) > 0 && all == nil {
+		return nil, errs[0]
+	}
+	return all, nil
 }
 
 // lookAtEvents sends the jobs that finished since the last call. Errors other than silence are
@@ -223,46 +257,50 @@ func (w *watch) lookAtEvents(ctx context.Context) {
 	defer cancel()
 	defer w.silence(ctx)()
 	var all []inspect.Event
-	for _, name := range w.names {
-		after, known := w.events[name]
-		if !known {
-			// Events from before the first stream are not sent.
-			newest, err := inspect.Events(ctx, w.api.config.Redis, name, "", 1)
-			if err != nil {
-				return
-			}
-			if w.events[name] = "0-0"; len(newest) > 0 {
-				w.events[name] = newest[0].ID
-			}
+	sent := maps.Clone(w.events) // those who are late still read it
+	read, errs := fanout.Ask(ctx, streamPatience, w.names, func(ctx context.Context, name string) ([]inspect.Event, error) {
+		return w.newEvents(ctx, name, sent[name])
+	})
+	for i, name := range w.names {
+		if errs[i] != nil {
 			continue
 		}
-		some, err := inspect.Events(ctx, w.api.config.Redis, name, after, readEvents)
-		if err != nil {
-			return
+		after, known := w.events[name]
+		if n := len(read[i]); n > 0 {
+			after = read[i][n-1].ID
 		}
-		if len(some) == readEvents { // too many: skip to the newest
-			if some, err = inspect.Events(ctx, w.api.config.Redis, name, "", readEvents); err != nil {
-				return
-			}
-		}
-		if len(some) > 0 {
-			w.events[name] = some[len(some)-1].ID
-			all = append(all, some...)
-		}
+		if w.events[name] = cmp.Or(after, "0-0"); known {
+			all = append(all, read[i]...)
+		} // else they are from before the first stream
 	}
 	if len(all) > 0 {
 		w.tell(seen{events: all})
 	}
 }
 
-// newAudit returns the audit entries since the last call.
-func (w *watch) newAudit(ctx context.Context) ([]operate.AuditEntry, error) {
-	var all []operate.AuditEntry
-	for _, name := range w.names {
-		entries, err := operate.Audit(ctx, w.api.config.Redis, name, readAudit)
-		if err != nil {
-			return nil, err
+// newEvents returns the events of a queue after another one; after "": the newest.
+func (w *watch) newEvents(ctx context.Context, queue, after string) ([]inspect.Event, error) {
+	if after == "" {
+		return inspect.Events(ctx, w.api.config.Redis, queue, "", 1)
+	}
+	some, err := inspect.Events(ctx, w.api.config.Redis, queue, after, readEvents)
+	if len(some) == readEvents { // too many: skip to the newest
+		return inspect.Events(ctx, w.api.config.Redis, queue, "", readEvents)
+	}
+	return some, err
+}
+
+// newAudit returns the audit entries since the last call. Those of queues that do not answer come
+// later.
+func (w *watch) newAudit(ctx context.Context) (all []operate.AuditEntry) {
+	read, errs := fanout.Ask(ctx, streamPatience, w.names, func(ctx context.Context, name string) ([]operate.AuditEntry, error) {
+		return operate.Audit(ctx, w.api.config.Redis, name, readAudit)
+	})
+	for i, name := range w.names {
+		if errs[i] != nil {
+			continue
 		}
+		entries := read[i]
 		last, known := w.audited[name]
 		if len(entries) > 0 {
 			w.audited[name] = entries[0].At
@@ -272,11 +310,11 @@ func (w *watch) newAudit(ctx context.Context) ([]operate.AuditEntry, error) {
 		if !known {
 			continue
 		}
-		for i := len(entries) - 1; i >= 0; i-- {
-			if entries[i].At.After(last) {
-				all = append(all, entries[i])
+		for _, entry := range slices.Backward(entries) {
+			if entry.At.After(last) {
+				all = append(all, entry)
 			}
 		}
 	}
-	return all, nil
+	return all
 }

@@ -65,6 +65,7 @@ type watched struct {
 	forecast renewed[forecast]
 	tenants  renewed[tenantList]
 	failures failures
+	totals   refreshed.Value[Totals]
 }
 
 // watch returns what is kept about a partition.
@@ -78,6 +79,7 @@ func (in *Inspector) watch(queue string) *watched {
 		clear(in.queues)
 	}
 	w := &watched{forecast: newRenewed[forecast](), tenants: newRenewed[tenantList](), failures: failures{turn: make(chan struct{}, 1)}}
+	w.totals.Read = func(ctx context.Context) (Totals, error) { return totalsIn(ctx, in.redis, queue) }
 	in.queues[queue] = w
 	return w
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/fanout"
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/refreshed"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -69,31 +70,12 @@ func (in *Inspector) answering(ctx context.Context, l partition.Layout) (names [
 	if l.N == 1 {
 		return l.Names(), nil
 	}
-	type answer struct {
-		i   int
-		err error
-	}
-	all, answers, late := l.Names(), make(chan answer, l.N), time.After(awayAfter)
-	for i, name := range all {
-		go func() {
-			_, err := store.Time(ctx, in.redis, store.Key(name, "waiting"))
-			answers <- answer{i, err}
-		}()
-	}
-	errs := make([]error, l.N)
-	for i := range errs {
-		errs[i] = context.DeadlineExceeded // the client may wait longer than any deadline of ctx
-	}
-collect:
-	for range all {
-		select {
-		case a := <-answers:
-			errs[a.i] = a.err
-		case <-late:
-			break collect
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	all := l.Names()
+	_, errs := fanout.Ask(ctx, awayAfter, all, func(ctx context.Context, name string) (time.Time, error) {
+		return store.Time(ctx, in.redis, store.Key(name, "waiting"))
+	})
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
 	}
 	for i, name := range all {
 		if errs[i] == nil {

@@ -22,48 +22,34 @@ type Totals struct {
 	Calls    int64                      // the sum of Answers
 }
 
-// ReadTotals returns the counts of queues, in their order, in two round trips. For a queue
-// that does not exist all are 0.
-func ReadTotals(ctx context.Context, client redis.UniversalClient, queues ...string) ([]Totals, error) {
-	layouts, err := store.ReadLayouts(ctx, client, queues...)
-	var homes []string
-	for _, l := range layouts {
-		homes = append(homes, l.Names()...)
-	}
-	var each []Totals
+// Totals returns the counts of a queue; all are 0 if it does not exist. While its node of a Redis
+// Cluster does not answer, they are those of before, and so are those of a partition.
+func (in *Inspector) Totals(ctx context.Context, queue string) (Totals, error) {
+	l, err := in.layout(ctx, queue)
+	var all []Totals
 	if err == nil {
-		each, err = totalsIn(ctx, client, homes)
+		all, err = ofEach(l.Names(), func(name string) (Totals, error) { return in.watch(name).totals.Get(ctx, 0, false) })
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the totals of queues: %w", err)
+		return Totals{}, fmt.Errorf("read the totals of queue %q: %w", queue, err)
 	}
-	all := make([]Totals, len(queues))
-	for i, l := range layouts {
-		all[i] = mergeTotals(each[:l.N])
-		all[i].Queue, each = queues[i], each[l.N:]
-	}
-	return all, nil
+	t := mergeTotals(all)
+	t.Queue = queue
+	return t, nil
 }
 
-func totalsIn(ctx context.Context, client redis.UniversalClient, queues []string) ([]Totals, error) {
+// totalsIn returns the counts of a partition.
+func totalsIn(ctx context.Context, client redis.UniversalClient, queue string) (t Totals, err error) {
 	pipe := client.Pipeline()
-	at := make([]store.Clock, len(queues))
-	counts, waiting := make([]*redis.MapStringStringCmd, len(queues)), make([]*redis.StringCmd, len(queues))
-	for i, queue := range queues {
-		at[i] = store.AddTime(ctx, pipe, client, store.Key(queue, "totals"))
-		counts[i] = pipe.HGetAll(ctx, store.Key(queue, "totals"))
-		waiting[i] = pipe.HGet(ctx, store.TenantsKey(queue), store.WholeQueue)
-	}
+	at := store.AddTime(ctx, pipe, client, store.Key(queue, "totals"))
+	counts := pipe.HGetAll(ctx, store.Key(queue, "totals"))
+	waiting := pipe.HGet(ctx, store.TenantsKey(queue), store.WholeQueue)
 	if err := store.Execute(ctx, pipe); err != nil {
-		return nil, err
+		return t, err
 	}
-	all := make([]Totals, len(queues))
-	for i := range queues {
-		t := &all[i]
-		t.At = at[i].Val()
-		t.Enqueued, _ = strconv.ParseInt(counts[i].Val()["enqueued"], 10, 64)
-		t.Waiting = store.ReadCounts(waiting[i].Val()).Waiting
-		t.Answers, t.Calls = store.ReadAnswers(counts[i].Val())
-	}
-	return all, nil
+	t.At = at.Val()
+	t.Enqueued, _ = strconv.ParseInt(counts.Val()["enqueued"], 10, 64)
+	t.Waiting = store.ReadCounts(waiting.Val()).Waiting
+	t.Answers, t.Calls = store.ReadAnswers(counts.Val())
+	return t, nil
 }

@@ -28,12 +28,16 @@ type Unserved struct {
 	// Unlisted reports that the limits of the queue list other kinds.
 	Unlisted bool
 
-	// Away of the Of partitions of the queue do not answer: nobody can take their jobs.
+	// Away of the Of partitions of the queue do not answer: nobody can take their jobs. An undivided queue
+	// has one.
 	Away, Of int
 }
 
 // String returns the reason as text.
 func (u Unserved) String() string {
+	if u.Away > 0 && u.Of == 1 {
+		return "queue " + u.Queue + " does not answer: its jobs wait, and its figures are those of before"
+	}
 	if u.Away > 0 {
 		return (&AwayError{u.Queue, u.Away, u.Of}).Error() + ": the jobs of their tenants wait, and are not counted here"
 	}

@@ -1,0 +1,99 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
+	"github.com/headgate/headgate/queue/workers"
+)
+
+// TestStreamBesideAMasterAway: while a node of a Cluster does not answer, its queue is shown as it was, and
+// those of other nodes as they are.
+func TestStreamBesideAMasterAway(t *testing.T) {
+	for name, fail := range map[string]func(*redistest.Server){"dies": (*redistest.Server).Kill, "hangs": (*redistest.Server).Pause} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000")
+			client, ctx := cluster.Client(), t.Context()
+			owner := func(key string) *redistest.Server { return cluster.Owner(cluster.Slot(key)) }
+			needed := []*redistest.Server{owner("asynq:queues"), owner(workers.ListKey)}
+			var served, away string
+			for i := 0; served == "" || away == ""; i++ {
+				name := fmt.Sprint("q", i)
+				if slices.Contains(needed, owner("{"+name+"}")) {
+					served = name
+				} else {
+					away = name
+				}
+			}
+			if err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{served: {}, away: {}}}); err != nil {
+				t.Fatal(err)
+			}
+			enqueue := func(name string) {
+				t.Helper()
+				if _, err := queue.NewClient(client).Enqueue(ctx, queue.Job{Kind: "call", Queue: name, Tenant: "acme"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			enqueue(served)
+			enqueue(away)
+			api, err := New(Config{Redis: client, Version: "v1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := httptest.NewServer(api)
+			t.Cleanup(server.Close)
+			running, cancel := context.WithCancel(ctx)
+			ended := make(chan error, 1)
+			go func() { ended <- api.Run(running) }()
+			t.Cleanup(func() {
+				cancel()
+				<-ended
+			})
+			stream := (&rig{t: t, server: server, http: http.DefaultClient}).watch("")
+			// until waits until the two queues have so many jobs, and returns what is said of the one that is away.
+			until := func(ofServed, ofAway float64) (unserved string) {
+				t.Helper()
+				for {
+					overview, waiting := stream.next("overview"), map[string]float64{}
+					if ok := overview["redis"].(map[string]any)["ok"]; ok != true {
+						t.Fatalf("redis: %v", overview["redis"])
+					}
+					for _, q := range overview["queues"].([]any) {
+						q := q.(map[string]any)
+						if waiting[q["queue"].(string)] = q["waiting"].(float64); q["queue"] == away {
+							unserved = fmt.Sprint(q["unserved"])
+						}
+					}
+					if waiting[served] == ofServed && waiting[away] == ofAway && len(waiting) == 2 {
+						return unserved
+					}
+				}
+			}
+			points := func() int {
+				_, all := api.watch.history.of(away)
+				return len(all)
+			}
+			for until(1, 1); points() == 0; {
+				stream.next("overview")
+			}
+			fail(owner("{" + away + "}"))
+			enqueue(served)
+			if said := until(2, 1); !strings.Contains(said, "queue "+away+" does not answer") {
+				t.Errorf("of the queue that is away: %s", said)
+			}
+			if points() == 0 {
+				t.Error("its history is gone")
+			}
+		})
+	}
+}
