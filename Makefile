@@ -58,7 +58,7 @@ test: deps ## Run what CI runs: deps, lint and all tests
 	$(GO) build $(PKGS)
 	@$(MAKE) --no-print-directory -j 2 test-measured test-lint
 	@$(MAKE) --no-print-directory -j 2 test-packages test-modules
-	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(TEST) -p $(P) -skip '$(TIMED)' $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(TEST) -p 1 -skip '$(TIMED)' $(TESTFLAGS)
 	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
 	@$(MAKE) --no-print-directory bench PKGS="$$($(GO) list $(PKGS) | grep -vE '$(FLEETS)' | xargs)"
 

@@ -337,6 +337,9 @@ func TestRecordIsOnce(t *testing.T) {
 	})
 }
 
+// busyTries is how often a test asks for what a busy machine can keep from happening.
+const busyTries = 5
+
 // TestNoLogWhileItWaits: a job that waits for its first call has no log, and neither has a
 // job that is deleted after its first call.
 func TestNoLogWhileItWaits(t *testing.T) {
@@ -350,12 +353,18 @@ func TestNoLogWhileItWaits(t *testing.T) {
 			return nil
 		})
 		later := r.add(t, Job{In: time.Hour})
-		for range 3 {
-			r.add(t, Job{})
-		}
-		r.seen.wait(t, string(lifecycle.Done), 3)
-		if _, there := during["hg_log"]; there || !strings.HasSuffix(during["hg_released"], " tenant") {
-			t.Errorf("while it was called: %v", during)
+		for done := 3; ; done += 3 {
+			for range 3 {
+				r.add(t, Job{})
+			}
+			r.seen.wait(t, string(lifecycle.Done), done)
+			if missed := strings.Contains(during["hg_log"], "\tparked\t"); missed && done < 3*busyTries {
+				continue // on a busy machine a job can miss its slot, which is in its log
+			}
+			if _, there := during["hg_log"]; there || !strings.HasSuffix(during["hg_released"], " tenant") {
+				t.Errorf("while it was called: %v", during)
+			}
+			break
 		}
 		for field := range client.HGetAll(t.Context(), asynqwire.Key(r.queue, "t:"+later)).Val() {
 			if field == "hg_log" || field == "hg_released" {
@@ -382,21 +391,27 @@ func TestReleasedNamesTheLimit(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			onBothRedises(t, func(t *testing.T, server *redistest.Redis) {
 				r := startRecord(t, server, limits.Queue{Limits: []limits.Limit{sharedBy(test.shared), perTenant(test.own)}}, func(context.Context, Running) error { return nil })
-				jobs := make([]Job, test.burst*test.tenants) // together, so that no limit recovers between them
-				for i := range jobs {
-					jobs[i] = Job{Kind: "call", Queue: r.queue, Tenant: fmt.Sprint("t", i%test.tenants), Key: fmt.Sprint(i), Payload: json.RawMessage(`{}`)}
-				}
-				results := NewClient(r.client).EnqueueMany(t.Context(), jobs)
-				last := results[len(jobs)-1].ID
-				r.seen.wait(t, string(lifecycle.Done), len(jobs))
-				var set []string
-				for _, e := range r.log(t, last) {
-					if e.What == lifecycle.EventReleased {
-						set = append(set, e.Limit)
+				for try := 1; ; try++ {
+					jobs := make([]Job, test.burst*test.tenants) // together, so that no limit recovers between them
+					for i := range jobs {
+						jobs[i] = Job{Kind: "call", Queue: r.queue, Tenant: fmt.Sprint("t", i%test.tenants), Key: fmt.Sprint(try, "-", i), Payload: json.RawMessage(`{}`)}
 					}
-				}
-				if !slices.Equal(set, []string{test.want}) {
-					t.Errorf("released by %q, want %q: %+v", set, test.want, r.log(t, last))
+					results := NewClient(r.client).EnqueueMany(t.Context(), jobs)
+					last := results[len(jobs)-1].ID
+					r.seen.wait(t, string(lifecycle.Done), try*len(jobs))
+					var set []string
+					for _, e := range r.log(t, last) {
+						if e.What == lifecycle.EventReleased {
+							set = append(set, e.Limit)
+						}
+					}
+					if test.want != "" && slices.Equal(set, []string{""}) && try < busyTries {
+						continue // on a busy machine a limit can recover before the job is released
+					}
+					if !slices.Equal(set, []string{test.want}) {
+						t.Errorf("released by %q, want %q: %+v", set, test.want, r.log(t, last))
+					}
+					break
 				}
 			})
 		})
