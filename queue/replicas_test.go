@@ -248,7 +248,11 @@ func TestReplicatedInSplitBrain(t *testing.T) {
 	}
 	for _, queue := range []string{"safe", "plain"} {
 		job.Queue, job.Key = queue, "other"
-		if _, err := NewClient(old).Enqueue(within(t, time.Second), job); !redis.HasErrorPrefix(err, "NOREPLICAS") || errors.Is(err, ErrUnknown) {
+		var err error
+		for try := 1; try == 1 || try <= busyTries && errors.Is(err, context.DeadlineExceeded); try++ { // on a busy machine
+			_, err = NewClient(old).Enqueue(within(t, time.Second), job)
+		}
+		if !redis.HasErrorPrefix(err, "NOREPLICAS") || errors.Is(err, ErrUnknown) {
 			t.Errorf("queue %s, with min-replicas-to-write: %v", queue, err)
 		}
 	}
