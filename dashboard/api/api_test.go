@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/testlong"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
@@ -402,11 +403,12 @@ func TestUnknownQueue(t *testing.T) {
 	} {
 		r.want(400, want, "POST", "/jobs", body)
 	}
+	jobs := testlong.Of(10_000, 100_000)
 	var all strings.Builder
-	for i := range 100_000 {
+	for i := range jobs {
 		all.WriteString(job("call", fmt.Sprint("made-up-", i), "") + "\n")
 	}
-	r.want(207, `"accepted":0,"existing":0,"refused":100000`, "POST", "/jobs/batch", all.String(), "Content-Type", ndjson)
+	r.want(207, fmt.Sprintf(`"accepted":0,"existing":0,"refused":%d`, jobs), "POST", "/jobs/batch", all.String(), "Content-Type", ndjson)
 	if after := r.redis.SCard(t.Context(), "asynq:queues").Val(); after != before {
 		t.Errorf("%d queues; there were %d", after, before)
 	}
