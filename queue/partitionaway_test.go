@@ -123,27 +123,25 @@ func TestAwayIsSaid(t *testing.T) {
 	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")
 	client, ctx := cluster.Client(), t.Context()
 	owner := func(key string) *redistest.Server { return cluster.Owner(cluster.Slot(key)) }
-	layout := partition.Layout{Queue: "q", N: n}
-	needed := []*redistest.Server{owner(asynqwire.Queues), owner(workers.ListKey), owner(store.Key("q", "waiting"))}
-	at := slices.IndexFunc(cluster.Nodes(), func(node *redistest.Server) bool { return !slices.Contains(needed, node) })
-	if at < 0 {
-		t.Fatal("each node is needed: call the queue otherwise")
+	needed, name := []*redistest.Server{owner(asynqwire.Queues), owner(workers.ListKey)}, "q"
+	for slices.Contains(needed, owner(store.Key(name, "waiting"))) {
+		name += "q"
 	}
-	gone := cluster.Nodes()[at]
+	gone, layout := owner(store.Key(name, "waiting")), partition.Layout{Queue: name, N: n} // with the first partition
 	var away []string
 	for _, home := range layout.Names() {
 		if owner(store.Key(home, "waiting")) == gone {
 			away = append(away, home)
 		}
 	}
-	if err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: n}}}); err != nil {
+	if err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{name: {Partitions: n}}}); err != nil {
 		t.Fatal(err)
 	}
 	var jobs []Job
 	reached := 0
 	for i := range 30 {
 		tenant := fmt.Sprint("t", i)
-		jobs = append(jobs, Job{Kind: "call", Queue: "q", Tenant: tenant})
+		jobs = append(jobs, Job{Kind: "call", Queue: name, Tenant: tenant})
 		if !slices.Contains(away, layout.Home(tenant)) {
 			reached++
 		}
@@ -153,7 +151,13 @@ func TestAwayIsSaid(t *testing.T) {
 			t.Fatal(result.Err)
 		}
 	}
-	worker, err := New(Config{Redis: cluster.Options(), Queues: []string{"q"}})
+	for i, home := range layout.Names() { // one event each
+		entry := &redis.XAddArgs{Stream: store.Key(home, "events"), ID: fmt.Sprint(1000+i, "-0"), Values: []string{"1", "j\tcall\ta\tdone success 1 0 0 0 0 "}}
+		if err := client.XAdd(ctx, entry).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	worker, err := New(Config{Redis: cluster.Options(), Queues: []string{name}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,37 +167,80 @@ func TestAwayIsSaid(t *testing.T) {
 	}
 	gone.Pause() // so that it does not answer at all
 	began := time.Now()
-	if o, err := inspect.New(client).Overview(ctx, "q"); err != nil || o.Waiting != int64(reached) || time.Since(began) > 3*time.Second {
+	if o, err := inspect.New(client).Overview(ctx, name); err != nil || o.Waiting != int64(reached) || time.Since(began) > 5*time.Second {
 		t.Errorf("after %v: %d waiting, %v; want %d", time.Since(began), o.Waiting, err, reached)
 	}
+	events := func() {
+		t.Helper()
+		if some, err := inspect.Events(ctx, client, name, "", 100); err != nil || len(some) != n-len(away) {
+			t.Errorf("events: %d, %v; want %d", len(some), err, n-len(away))
+		}
+	}
+	events()
 	gone.Resume()
 	gone.Kill()
+	events()
 
-	in, says := inspect.New(client), fmt.Sprintf("%d of 8 partitions of queue q do not answer", len(away))
-	o, err := in.Overview(ctx, "q")
+	in, says := inspect.New(client), fmt.Sprintf("%d of 8 partitions of queue %s do not answer", len(away), name)
+	o, err := in.Overview(ctx, name)
 	if err != nil || o.Waiting != int64(reached) || len(o.Unserved) != 2 || !strings.Contains(o.Unserved[1].String(), says) {
 		t.Errorf("overview: %d waiting, %v, %v; want %d and %q", o.Waiting, o.Unserved, err, reached, says)
 	}
-	page, err := in.ListTenants(ctx, "q", inspect.TenantQuery{Limit: 100})
+	page, err := in.ListTenants(ctx, name, inspect.TenantQuery{Limit: 100})
 	if err != nil || len(page.Tenants) != reached || page.Total != int64(reached) {
 		t.Errorf("tenants: %d, %v; want %d", len(page.Tenants), err, reached)
 	}
-	if list, err := in.ListJobs(ctx, "q", inspect.JobQuery{State: lifecycle.StateWaiting}); err != nil || len(list.Jobs) != reached {
+	if list, err := in.ListJobs(ctx, name, inspect.JobQuery{State: lifecycle.StateWaiting}); err != nil || len(list.Jobs) != reached {
 		t.Errorf("jobs: %d, %v; want %d", len(list.Jobs), err, reached)
 	}
-	_, err = in.ListJobs(ctx, "q", inspect.JobQuery{State: lifecycle.StateActive, Cursor: " 0 " + away[0]})
+	_, err = in.ListJobs(ctx, name, inspect.JobQuery{State: lifecycle.StateActive, Cursor: " 0 " + away[0]})
 	if of, ok := errors.AsType[*inspect.AwayError](err); !ok || of.Away != len(away) || of.Of != n {
 		t.Errorf("the page behind one of a partition that is gone: %v; want %s", err, says)
 	}
-	if _, err := in.Failures(ctx, "q", ""); err != nil {
+	if _, err := in.Failures(ctx, name, ""); err != nil {
 		t.Error(err)
 	}
-	_, err = in.Gauges(ctx, "q")
+	_, err = in.Gauges(ctx, name)
 	if of, ok := errors.AsType[*inspect.AwayError](err); !ok || of.Away != len(away) || of.Of != n {
 		t.Errorf("gauges: %v; want %s", err, says)
 	}
 	if err := worker.readiness(ctx); err != nil || !slices.Equal(worker.Away(), away) {
 		t.Errorf("ready: %v, without %v; want it without %v", err, worker.Away(), away)
+	}
+
+	// What operators do on other tenants works, and on all as far as it goes.
+	ann := operate.Operator{Actor: "ann", Reason: "test"}
+	tenants := map[bool]string{} // one of a partition that is away, and one that is not
+	for i := range 30 {
+		tenants[slices.Contains(away, layout.Home(fmt.Sprint("t", i)))] = fmt.Sprint("t", i)
+	}
+	if _, err := operate.PauseJobs(ctx, client, name, inspect.Scope{Tenant: tenants[false]}, time.Time{}, ann); err != nil {
+		t.Errorf("pause a tenant: %v", err)
+	}
+	if _, err := operate.PauseJobs(ctx, client, name, inspect.Scope{Tenant: tenants[true]}, time.Time{}, ann); err == nil {
+		t.Error("a tenant is paused whose partition is away")
+	}
+	asBefore := fmt.Sprintf("%d of its 8 partitions are as before, try again", len(away))
+	if _, err := operate.PauseJobs(ctx, client, name, inspect.Scope{}, time.Time{}, ann); err == nil || !strings.Contains(err.Error(), asBefore) {
+		t.Errorf("pause the queue: %v; want %q", err, asBefore)
+	}
+	for _, home := range layout.Names() {
+		if slices.Contains(away, home) {
+			continue
+		}
+		if scopes, err := client.HKeys(ctx, store.Key(home, "pauses")).Result(); err != nil || !slices.Contains(scopes, store.WholeQueue) {
+			t.Errorf("%s is not paused: %v, %v", home, scopes, err)
+		}
+	}
+	tally, err := operate.Apply(ctx, client, name, operate.Cancel, operate.Filter{}, ann, nil)
+	if err == nil || tally.Jobs != int64(reached) {
+		t.Errorf("%d jobs cancelled, %v; want %d, and an error", tally.Jobs, err, reached)
+	}
+	for gone, tenant := range tenants { // by a producer that starts now
+		_, err := NewClient(client).Enqueue(within(t, 2*time.Second), Job{Kind: "call", Queue: name, Tenant: tenant})
+		if (err != nil) != gone {
+			t.Errorf("enqueue for a tenant, its partition is away %v: %v", gone, err)
+		}
 	}
 }
 

@@ -199,11 +199,10 @@ func (r *routes) in(home string) *refreshed.Value[listing] {
 }
 
 func readListing(ctx context.Context, client redis.UniversalClient, home string) (listing, error) {
-	fields, err := client.HMGet(ctx, store.Key(home, "limits"), "*", store.PinsField).Result()
+	text, err := store.StoredLimits(ctx, client, home)
 	if err != nil {
 		return listing{}, err
 	}
-	text := store.Texts(fields)
 	var stored struct {
 		Kinds        []string `json:"kinds"`
 		MaxRetention int64    `json:"max_retention"`

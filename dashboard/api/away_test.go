@@ -46,7 +46,10 @@ func TestStreamBesideAMasterAway(t *testing.T) {
 			}
 			enqueue(served)
 			enqueue(away)
-			api, err := New(Config{Redis: client, Version: "v1"})
+			ops, opsHash := NewKey()
+			acme, acmeHash := NewKey()
+			keys := NewKeys([]Key{{ID: "ops", Hash: opsHash, Scopes: []Scope{Admin}}, {ID: "acme", Hash: acmeHash, Scopes: []Scope{Read}, Tenants: []string{"acme"}}})
+			api, err := New(Config{Redis: client, Version: "v1", Keys: func() *Keys { return keys }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,9 +62,11 @@ func TestStreamBesideAMasterAway(t *testing.T) {
 				cancel()
 				<-ended
 			})
-			stream := (&rig{t: t, server: server, http: http.DefaultClient}).watch("")
+			operator := &rig{t: t, server: server, http: http.DefaultClient, key: ops}
+			tenant := &rig{t: t, server: server, http: http.DefaultClient, key: acme}
+			stream, own := operator.watch(""), tenant.watch("")
 			// until waits until the two queues have so many jobs, and returns what is said of the one that is away.
-			until := func(ofServed, ofAway float64) (unserved string) {
+			until := func(stream *watching, ofServed, ofAway float64) (unserved string) {
 				t.Helper()
 				for {
 					overview, waiting := stream.next("overview"), map[string]float64{}
@@ -83,13 +88,20 @@ func TestStreamBesideAMasterAway(t *testing.T) {
 				_, all := api.watch.history.of(away)
 				return len(all)
 			}
-			for until(1, 1); points() == 0; {
+			until(own, 1, 1)
+			for until(stream, 1, 1); points() == 0; {
 				stream.next("overview")
 			}
 			fail(owner("{" + away + "}"))
 			enqueue(served)
-			if said := until(2, 1); !strings.Contains(said, "queue "+away+" does not answer") {
-				t.Errorf("of the queue that is away: %s", said)
+			says := "queue " + away + " does not answer"
+			for _, stream := range []*watching{stream, own} {
+				if said := until(stream, 2, 1); !strings.Contains(said, says) {
+					t.Errorf("of the queue that is away: %s", said)
+				}
+			}
+			for _, who := range []*rig{operator, tenant} {
+				who.want(200, says, "GET", "/queues", "")
 			}
 			if points() == 0 {
 				t.Error("its history is gone")

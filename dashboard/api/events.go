@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/queue/inspect"
@@ -98,7 +99,11 @@ func (a *API) events(r *request) error {
 				}
 				return nil
 			}
-			if r.caller, _ = a.again(r, Read); !r.caller.key.may(Read) || tenant != "" && !r.caller.mayTenant(tenant) {
+			before := r.caller.key.Tenants
+			if r.caller, _ = a.again(r, Read); !slices.Equal(before, r.caller.key.Tenants) {
+				s.own = nil
+			}
+			if !r.caller.key.may(Read) || tenant != "" && !r.caller.mayTenant(tenant) {
 				return nil // the key was revoked or narrowed, or has expired
 			}
 			if text = s.text(news); len(text) == 0 {
@@ -116,6 +121,7 @@ type teller struct {
 	api           *API
 	r             *request
 	queue, tenant string
+	own           []overviewJSON // the last ones of a key for single tenants
 }
 
 func (t *teller) wants(e inspect.Event) bool {
@@ -159,34 +165,25 @@ func (t *teller) text(news seen) []byte {
 }
 
 func (t *teller) overview(news seen) any {
-	state := redisJSON{OK: news.err == nil}
-	if news.err != nil {
-		state.Error = problemOf(news.err).Detail
-	}
-	all, failed := []overviewJSON{}, error(nil)
+	all, names := []overviewJSON{}, []string{}
 	for _, o := range news.overviews {
-		if !t.about(o.Queue) {
-			continue
+		if t.about(o.Queue) {
+			all, names = append(all, overviewOf(o)), append(names, o.Queue)
 		}
-		if t.r.caller.all() {
-			all = append(all, overviewOf(o))
-			continue
-		}
-		if news.err != nil {
-			continue
-		}
-		// A key for single tenants needs an overview of its own; the readings are shared.
-		own, err := t.api.overviewFor(t.r, o.Queue)
-		if err != nil {
-			failed = err
-			continue
-		}
-		all = append(all, own)
 	}
-	if failed != nil && len(all) == 0 {
-		state = redisJSON{Error: problemOf(failed).Detail}
+	err := news.err
+	if !t.r.caller.all() {
+		// A key for single tenants needs overviews of its own; the readings are shared.
+		if all = nil; err == nil {
+			all, err = t.api.overviewsFor(t.r.Context(), t.r.caller, names, t.own)
+			t.own = all
+		}
 	}
-	return map[string]any{"queues": all, "redis": state}
+	state := redisJSON{OK: err == nil}
+	if err != nil {
+		state.Error = problemOf(err).Detail
+	}
+	return map[string]any{"queues": list(all), "redis": state}
 }
 
 // mustJSON encodes a value of a type that always encodes.

@@ -2,14 +2,18 @@ package api
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/fanout"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 // overviewJSON is the current state of a queue. For keys of single tenants it covers only
@@ -67,22 +71,22 @@ func overviewOf(o inspect.Overview) overviewJSON {
 	return out
 }
 
-// overviewFor returns the state of a queue as far as the caller may see it.
-func (a *API) overviewFor(r *request, name string) (overviewJSON, error) {
-	if r.caller.all() {
-		o, err := a.inspector.Overview(r.Context(), name)
+// overviewFor returns the state of a queue as far as a caller may see it.
+func (a *API) overviewFor(ctx context.Context, by caller, name string) (overviewJSON, error) {
+	if by.all() {
+		o, err := a.inspector.Overview(ctx, name)
 		return overviewOf(o), err
 	}
 	out := overviewJSON{Queue: name, Now: moment{time.Now()}, Confidence: string(inspect.Steady), Pauses: []pauseJSON{}}
-	pauses, err := inspect.Pauses(r.Context(), a.config.Redis, name)
+	pauses, err := inspect.Pauses(ctx, a.config.Redis, name)
 	if err != nil {
 		return out, err
 	}
-	out.Pauses = pausesOf(pauses, r.caller.mayTenant)
+	out.Pauses = pausesOf(pauses, by.mayTenant)
 	unknown := false
 	var last *inspect.Outlook
-	for _, tenant := range r.caller.key.Tenants {
-		o, err := a.inspector.Outlook(r.Context(), name, tenant)
+	for _, tenant := range by.key.Tenants {
+		o, err := a.inspector.Outlook(ctx, name, tenant)
 		if err != nil {
 			return out, err
 		}
@@ -107,30 +111,50 @@ func (a *API) overviewFor(r *request, name string) (overviewJSON, error) {
 	return out, nil
 }
 
+// overviewsFor returns the states of queues as far as a caller may see them. Of one that
+// does not answer, as one whose node of a Redis Cluster is away, it returns the state before, if it is there,
+// and says so. The error is that of all, if none answers.
+func (a *API) overviewsFor(ctx context.Context, by caller, names []string, before []overviewJSON) ([]overviewJSON, error) {
+	read, errs := fanout.Ask(ctx, queuePatience, names, func(ctx context.Context, name string) (overviewJSON, error) {
+		return a.overviewFor(ctx, by, name)
+	})
+	all, answered := []overviewJSON{}, len(names) == 0
+	for i, name := range names {
+		if errs[i] == nil {
+			all, answered = append(all, read[i]), true
+			continue
+		}
+		if errors.Is(errs[i], validation.ErrNotFound) {
+			continue
+		}
+		o := overviewJSON{Queue: name, Now: moment{time.Now()}, Confidence: string(inspect.NoForecast), Pauses: []pauseJSON{}}
+		if at := slices.IndexFunc(before, func(o overviewJSON) bool { return o.Queue == name }); at >= 0 {
+			o = before[at]
+		}
+		o.Unserved = []string{inspect.Unserved{Queue: name, Away: 1, Of: 1}.String()}
+		all = append(all, o)
+	}
+	if !answered {
+		return nil, errs[0]
+	}
+	return all, nil
+}
+
 func (a *API) queues(r *request) (answer, error) {
 	names, err := inspect.Queues(r.Context(), a.config.Redis)
 	if err != nil {
 		return answer{}, err
 	}
-	all := []overviewJSON{}
-	for _, name := range names {
-		if !r.caller.mayQueue(name) {
-			continue
-		}
-		o, err := a.overviewFor(r, name)
-		if err != nil {
-			return answer{}, err
-		}
-		all = append(all, o)
-	}
-	return answer{body: map[string]any{"queues": all}}, nil
+	names = slices.DeleteFunc(names, func(name string) bool { return !r.caller.mayQueue(name) })
+	all, err := a.overviewsFor(r.Context(), r.caller, names, nil)
+	return answer{body: map[string]any{"queues": all}}, err
 }
 
 func (a *API) oneQueue(r *request) (answer, error) {
 	if err := a.thereIs(r); err != nil {
 		return answer{}, err
 	}
-	o, err := a.overviewFor(r, r.PathValue("q"))
+	o, err := a.overviewFor(r.Context(), r.caller, r.PathValue("q"))
 	return answer{body: o}, err
 }
 

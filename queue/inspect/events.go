@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/fanout"
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
@@ -44,9 +45,10 @@ var cursorPattern = regexp.MustCompile(`^([0-9]{1,13})-([0-9]{1,18})(?:@([0-9]{1
 
 // Events returns the newest n events of a queue or, if after is the ID of an event, the
 // first n after that one; in both cases oldest first. The event of that ID may be deleted
-// already: at least the last 5,000 are kept. The error is a [validation.Error] if n is
-// not within 1 to [MaxEvents] or after is not an ID. A queue that does not exist has no
-// events.
+// already: at least the last 5,000 are kept. A partition that does not answer is left out:
+// its events come once it answers, but for those before the ID of one that came meanwhile.
+// The error is a [validation.Error] if n is not within 1 to [MaxEvents] or after is not an
+// ID. A queue that does not exist has no events.
 func Events(ctx context.Context, client redis.UniversalClient, queue, after string, n int) ([]Event, error) {
 	if n < 1 || n > MaxEvents {
 		return nil, validation.Field("n", fmt.Sprintf("%d must be 1 to %d", n, MaxEvents))
@@ -96,22 +98,28 @@ func eventsOf(ctx context.Context, client redis.UniversalClient, queue string, a
 		now    time.Time
 		events []Event
 	}
-	parts, err := ofEach(l.Names(), func(name string) (p part, err error) {
+	parts, errs := fanout.Ask(ctx, awayAfter, l.Names(), func(ctx context.Context, name string) (p part, err error) {
 		if p.now, err = store.Time(ctx, client, store.Key(name, "events")); err == nil {
 			p.events, err = readEvents(ctx, client, name, after, n)
 		}
 		return p, err
 	})
-	if err != nil {
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	var all []Event
-	until := parts[0].now
-	for _, p := range parts {
+	var until time.Time
+	for i, p := range parts {
+		if errs[i] != nil {
+			continue
+		}
 		all = append(all, p.events...)
-		if p.now.Before(until) {
+		if until.IsZero() || p.now.Before(until) {
 			until = p.now
 		}
+	}
+	if until.IsZero() {
+		return nil, errs[0]
 	}
 	// Of nodes whose clocks differ, one may still get events before those of another. They must not
 	// come behind the cursor of who has read these.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -124,4 +125,15 @@ func homesOf(l partition.Layout, tenant string) []string {
 		return []string{l.Home(tenant)}
 	}
 	return l.Names()
+}
+
+// ofEach asks all partitions at once, and returns their answers and errors in order.
+func ofEach[T any](homes []string, ask func(home string) (T, error)) ([]T, []error) {
+	answers, errs := make([]T, len(homes)), make([]error, len(homes))
+	var asking sync.WaitGroup
+	for i, home := range homes {
+		asking.Go(func() { answers[i], errs[i] = ask(home) })
+	}
+	asking.Wait()
+	return answers, errs
 }

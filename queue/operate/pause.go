@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -52,16 +53,16 @@ func PauseJobs(ctx context.Context, client redis.UniversalClient, queue string, 
 	if !until.IsZero() {
 		micros = until.UnixMicro()
 	}
-	now, err := store.Time(ctx, client, store.Key(queue, "pauses"))
+	homes, now, err := pausable(ctx, client, queue, scope)
 	switch {
 	case err != nil:
-		return inspect.Pause{}, fmt.Errorf("pause queue %q: %w", queue, err)
+		return inspect.Pause{}, err
 	case micros <= now.UnixMicro():
 		return inspect.Pause{}, validation.Field("until", until.UTC().Format(time.RFC3339)+" has passed")
 	case !until.IsZero() && until.Sub(now) > check.MaxAhead:
 		return inspect.Pause{}, validation.Field("until", until.UTC().Format(time.RFC3339)+" is more than 10 years ahead; leave it out to pause until resumed")
 	}
-	_, after, _, err := changePause(ctx, client, scope, micros, by, AuditEntry{At: now, Action: "pause", Queue: queue, Until: until})
+	_, after, err := changePause(ctx, client, homes, scope, micros, by, AuditEntry{At: now, Action: "pause", Queue: queue, Until: until})
 	return after, err
 }
 
@@ -69,11 +70,11 @@ func PauseJobs(ctx context.Context, client redis.UniversalClient, queue string, 
 // there was none. Pauses of other scopes that hold the same jobs stay: resuming a tenant
 // does not resume the queue.
 func ResumeJobs(ctx context.Context, client redis.UniversalClient, queue string, scope inspect.Scope, by Operator) (bool, error) {
-	now, err := store.Time(ctx, client, store.Key(queue, "pauses"))
+	homes, now, err := pausable(ctx, client, queue, scope)
 	if err != nil {
-		return false, fmt.Errorf("resume queue %q: %w", queue, err)
+		return false, err
 	}
-	before, _, homes, err := changePause(ctx, client, scope, 0, by, AuditEntry{At: now, Action: "resume", Queue: queue})
+	before, _, err := changePause(ctx, client, homes, scope, 0, by, AuditEntry{At: now, Action: "resume", Queue: queue})
 	if err != nil {
 		return false, err
 	}
@@ -85,72 +86,85 @@ func ResumeJobs(ctx context.Context, client redis.UniversalClient, queue string,
 	return before.By != "", nil
 }
 
-// changePause changes the pause of a scope in the partitions that it concerns, and returns these.
+// pausable returns the partitions that a pause of a scope concerns, and the time of one that answers.
+func pausable(ctx context.Context, client redis.UniversalClient, queue string, scope inspect.Scope) (homes []string, now time.Time, err error) {
+	if err := store.CheckQueue(ctx, client, queue); err != nil {
+		return nil, now, err
+	}
+	l, err := store.ReadLayout(ctx, client, queue)
+	if err != nil {
+		return nil, now, err
+	}
+	homes = homesOf(l, scope.Tenant)
+	times, errs := ofEach(homes, func(home string) (time.Time, error) { return store.Time(ctx, client, store.Key(home, "pauses")) })
+	for i, at := range times {
+		if errs[i] == nil {
+			return homes, at, nil
+		}
+	}
+	return nil, now, fmt.Errorf("read the time of queue %q: %w", queue, errs[0])
+}
+
+// changePause changes the pause of a scope in partitions.
 func changePause(
-	ctx context.Context, client redis.UniversalClient, scope inspect.Scope, until int64, by Operator, entry AuditEntry,
-) (before, after inspect.Pause, homes []string, err error) {
+	ctx context.Context, client redis.UniversalClient, homes []string, scope inspect.Scope, until int64, by Operator, entry AuditEntry,
+) (before, after inspect.Pause, err error) {
 	if err := by.Check(); err != nil {
-		return before, after, homes, err
+		return before, after, err
 	}
 	field, err := scopeField(scope, until == 0)
 	if err != nil {
-		return before, after, homes, err
-	}
-	if err := store.CheckQueue(ctx, client, entry.Queue); err != nil {
-		return before, after, homes, err
+		return before, after, err
 	}
 	entry.Actor, entry.Reason = by.Actor, by.Reason
 	entry.Tenant, entry.Kind, entry.Endpoint = scope.Tenant, scope.Kind, scope.Endpoint
-	l, err := store.ReadLayout(ctx, client, entry.Queue)
-	if err != nil {
-		return before, after, homes, err
-	}
-	limits, err := effective.ReadQueue(ctx, client, entry.Queue)
-	if err != nil {
-		return before, after, homes, err
-	}
-	windows, err := limits.Calendars(entry.At)
-	if err != nil {
-		return before, after, homes, fmt.Errorf("limits of queue %q: %w", entry.Queue, err)
-	}
-	changed := false
-	var errs []error
-	homes = homesOf(l, scope.Tenant)
-	for _, home := range homes {
-		was, is, err := changePauseIn(ctx, client, home, field, until, by, entry, windows)
-		if err != nil {
-			errs = append(errs, err)
-			continue // a partition that does not answer does not keep others going that should stop
+	// A partition that does not answer does not keep others going that should stop.
+	pauses, errs := ofEach(homes, func(home string) ([2]string, error) { return changePauseIn(ctx, client, home, field, until, by, entry) })
+	away, changed := 0, false
+	for i, pause := range pauses {
+		if errs[i] != nil {
+			away++
+			err = cmp.Or(err, errs[i])
+			continue
 		}
-		changed = changed || was != "" || is != ""
-		before, after = later(before, inspect.ParsePause(field, was)), later(after, inspect.ParsePause(field, is))
+		changed = changed || pause[0] != "" || pause[1] != ""
+		before, after = later(before, inspect.ParsePause(field, pause[0])), later(after, inspect.ParsePause(field, pause[1]))
 	}
 	if changed {
 		by.log(entry)
 	}
-	switch n := len(errs); {
-	case n > 0 && len(homes) > 1:
-		return before, after, homes, fmt.Errorf("%s queue %q: %d of its %d partitions are as before, try again: %w", entry.Action, entry.Queue, n, len(homes), errs[0])
-	case n > 0:
-		return before, after, homes, fmt.Errorf("%s queue %q: %w", entry.Action, entry.Queue, errs[0])
+	switch {
+	case away > 0 && len(homes) > 1:
+		return before, after, fmt.Errorf("%s queue %q: %d of its %d partitions are as before, try again: %w", entry.Action, entry.Queue, away, len(homes), err)
+	case away > 0:
+		return before, after, fmt.Errorf("%s queue %q: %w", entry.Action, entry.Queue, err)
 	}
-	return before, after, homes, nil
+	return before, after, nil
 }
 
+// changePauseIn returns the pause of a partition before and after.
 func changePauseIn(
-	ctx context.Context, client redis.UniversalClient, home, field string, until int64, by Operator, entry AuditEntry, windows string,
-) (was, is string, err error) {
+	ctx context.Context, client redis.UniversalClient, home, field string, until int64, by Operator, entry AuditEntry,
+) (pauses [2]string, err error) {
+	limits, err := effective.ReadQueue(ctx, client, home)
+	if err != nil {
+		return pauses, err
+	}
+	windows, err := limits.Calendars(entry.At)
+	if err != nil {
+		return pauses, fmt.Errorf("limits of queue %q: %w", home, err)
+	}
 	var reply any
 	err = store.Patient(ctx, func() (err error) {
 		reply, err = store.PauseScript.Run(ctx, client, store.ScriptKeys(home), home, field, until, by.Actor+": "+by.Reason, entry.text(), windows, share(by.Actor))
 		return err
 	})
 	if err != nil {
-		return "", "", err
+		return pauses, err
 	}
 	read := store.Read(reply)
-	was, is = read.Text(), read.Text()
-	return was, is, read.End()
+	pauses = [2]string{read.Text(), read.Text()}
+	return pauses, read.End()
 }
 
 // later returns which of two pauses of a scope ends later. One without By is none.

@@ -4,11 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/fanout"
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/validation"
@@ -43,11 +46,56 @@ func LayoutOf(queue, limits, pins string) (partition.Layout, error) {
 
 // ReadLayout reads the partitions of a queue.
 func ReadLayout(ctx context.Context, client redis.UniversalClient, queue string) (partition.Layout, error) {
-	all, err := ReadLayouts(ctx, client, queue)
+	text, err := StoredLimits(ctx, client, queue)
 	if err != nil {
-		return partition.Layout{}, err
+		return partition.Layout{}, fmt.Errorf("read the partitions of queue %q: %w", queue, err)
 	}
-	return all[0], nil
+	return LayoutOf(queue, text[0], text[1])
+}
+
+// awayAfter is how long Redis may take to answer before another partition is asked.
+const awayAfter = time.Second
+
+// StoredLimits reads the fields "*" and [PinsField] of a queue's limits. All partitions have the same: where
+// the first one does not answer, another one is asked.
+func StoredLimits(ctx context.Context, client redis.UniversalClient, queue string) ([]string, error) {
+	type reply struct {
+		text []string
+		err  error
+	}
+	read := func(name string) reply {
+		fields, err := client.HMGet(ctx, Key(name, "limits"), "*", PinsField).Result()
+		if err != nil {
+			return reply{nil, err}
+		}
+		return reply{Texts(fields), nil}
+	}
+	first := make(chan reply, 1)
+	go func() { first <- read(queue) }()
+	late := time.NewTimer(awayAfter)
+	defer late.Stop()
+	select {
+	case r := <-first:
+		if r.err == nil || ctx.Err() != nil {
+			return r.text, r.err
+		}
+		first <- r
+	case <-late.C:
+	}
+	if listed, err := AllPartitions(ctx, client); err == nil {
+		listed = slices.DeleteFunc(listed, func(name string) bool { return name == queue || partition.QueueOf(name) != queue })
+		others, _ := fanout.Ask(ctx, awayAfter, listed, func(_ context.Context, name string) ([]string, error) {
+			r := read(name)
+			return r.text, r.err
+		})
+		for _, text := range others {
+			if text != nil && text[0] != "" {
+				return text, nil
+			}
+		}
+	}
+	r := <-first
+	return r.text, r.err
 }
 
 // ReadLayouts reads the partitions of queues in one round trip.
