@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,16 +34,24 @@ func evictionPolicy(ctx context.Context, client redis.UniversalClient) (string, 
 		return policyOf(ctx, client)
 	}
 	var mu sync.Mutex
-	worst := noEviction
+	worst, answered, away := noEviction, false, error(nil)
 	err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 		policy, err := policyOf(ctx, node)
 		mu.Lock()
 		defer mu.Unlock()
+		if store.Unreachable(err) {
+			away = err
+			return nil
+		}
+		answered = true
 		if policy != noEviction && (policy != "" || worst == noEviction) {
 			worst = policy
 		}
 		return err
 	})
+	if !answered {
+		err = cmp.Or(err, away)
+	}
 	return worst, err
 }
 
@@ -198,22 +207,30 @@ func (w *Worker) check(ctx context.Context, first bool) error {
 		w.logger.Warn("this redis has no append-only file: if it crashes, jobs accepted since its last snapshot are lost; set appendonly yes")
 	}
 	if first {
-		queues, err := w.served(ctx)
-		if err != nil {
-			return fmt.Errorf("queue: %w", err)
+		if err := w.learn(ctx); err != nil {
+			return err
 		}
-		layouts := make([]partition.Layout, len(queues))
-		for i, name := range queues {
-			if layouts[i], err = store.ReadLayout(ctx, w.redis, name); err != nil {
-				return fmt.Errorf("queue: %w", err)
-			}
-		}
-		w.serve(layouts)
 	} else if err := w.sameLayouts(ctx); err != nil {
 		return err
 	}
 	w.seekReplicas(ctx)
 	return w.checkQueues(ctx)
+}
+
+// learn reads which queues the worker serves, and their partitions.
+func (w *Worker) learn(ctx context.Context) error {
+	queues, err := w.served(ctx)
+	if err != nil {
+		return fmt.Errorf("queue: %w", err)
+	}
+	layouts := make([]partition.Layout, len(queues))
+	for i, name := range queues {
+		if layouts[i], err = store.ReadLayout(ctx, w.redis, name); err != nil {
+			return fmt.Errorf("queue: %w", err)
+		}
+	}
+	w.serve(layouts)
+	return nil
 }
 
 // sameLayouts returns an error if a queue has other partitions than when the worker started. It was taken
@@ -359,21 +376,43 @@ func (w *Worker) checkOn(ctx context.Context) {
 // nodes answer.
 func (w *Worker) readiness(ctx context.Context) error {
 	err := w.check(ctx, false)
-	switch {
-	case err == nil:
+	if err == nil {
 		w.setAway(nil)
-	case ctx.Err() != nil:
-	case passing(err):
-		if away := w.away(ctx); len(away) < len(w.homes()) {
-			w.logger.Warn("a node of the redis cluster does not answer; the queues of others are served", "away", away, logkey.Error, err)
-			w.setAway(away)
-			return nil
-		}
-		fallthrough
-	default:
+		return nil
+	}
+	if err = w.without(ctx, err); err != nil && ctx.Err() == nil {
 		w.logger.Error("the check of redis failed", logkey.Error, err)
 	}
 	return err
+}
+
+// begin checks Redis before the worker starts. In a Cluster the worker starts if a part of the nodes answers,
+// and the check of the others follows when they do: otherwise one node that is away would end a fleet that is
+// restarted meanwhile.
+func (w *Worker) begin(ctx context.Context) error {
+	err := w.check(ctx, true)
+	if _, cluster := w.redis.(*redis.ClusterClient); err == nil || !cluster || !passing(err) {
+		return err
+	}
+	if w.learn(ctx) != nil {
+		return err
+	}
+	return w.without(ctx, err)
+}
+
+// without returns nil if the check failed because of nodes whose queues and partitions the worker can do
+// without, as long as others answer; otherwise err.
+func (w *Worker) without(ctx context.Context, err error) error {
+	if !passing(err) || ctx.Err() != nil {
+		return err
+	}
+	away := w.away(ctx)
+	if len(away) == len(w.homes()) {
+		return err
+	}
+	w.logger.Warn("a node of the redis cluster does not answer; the queues of others are served", "away", away, logkey.Error, err)
+	w.setAway(away)
+	return nil
 }
 
 // away returns the worker's queues and partitions whose Redis does not answer.

@@ -281,3 +281,92 @@ func TestEventsOfSlowClocks(t *testing.T) {
 		t.Errorf("read: %v", read)
 	}
 }
+
+// TestStartBesideANodeAway: limits are published and workers start while a node of a Cluster is away. They serve
+// the rest, and what the node has when it is back.
+func TestStartBesideANodeAway(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
+	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000", "--appendonly", "yes")
+	client, ctx := cluster.Client(), t.Context()
+	owner := func(key string) *redistest.Server { return cluster.Owner(cluster.Slot(key)) }
+	needed, name := []*redistest.Server{owner(asynqwire.Queues), owner(workers.ListKey)}, "q"
+	gone := cluster.Nodes()[slices.IndexFunc(cluster.Nodes(), func(node *redistest.Server) bool { return !slices.Contains(needed, node) })]
+	for owner(store.Key(name, "waiting")) != gone {
+		name += "q"
+	}
+	set := func(rate int64, more ...string) limits.Set {
+		divided := limits.Queue{Partitions: 8, Limits: []limits.Limit{perTenant(rate)}}
+		s := limits.Set{Queues: map[string]limits.Queue{name: divided}}
+		for _, queue := range more {
+			s.Queues[queue] = limits.Queue{Limits: []limits.Limit{perTenant(rate)}}
+		}
+		return s
+	}
+	if err := operate.Publish(ctx, client, set(100)); err != nil {
+		t.Fatal(err)
+	}
+	layout := partition.Layout{Queue: name, N: 8}
+	var away []string
+	for _, home := range layout.Names() {
+		if owner(store.Key(home, "waiting")) == gone {
+			away = append(away, home)
+		}
+	}
+	var jobs []Job
+	reached := 0
+	for i := range 30 {
+		tenant := fmt.Sprint("t", i)
+		jobs = append(jobs, Job{Kind: "call", Queue: name, Tenant: tenant, Payload: json.RawMessage(`{}`)})
+		if !slices.Contains(away, layout.Home(tenant)) {
+			reached++
+		}
+	}
+	for _, result := range NewClient(client).EnqueueMany(ctx, jobs) {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+	gone.Kill()
+
+	for range 10 { // it asks nodes at random
+		if err := CheckRedis(ctx, client); err != nil {
+			t.Errorf("check: %v", err)
+		}
+	}
+	err := operate.Publish(ctx, client, set(200))
+	if of, ok := errors.AsType[*inspect.AwayError](err); !ok || of.Away != len(away) || of.Of != 8 {
+		t.Errorf("publish: %v; want %d of 8 partitions away", err, len(away))
+	}
+	for _, home := range layout.Names() {
+		if slices.Contains(away, home) {
+			continue
+		}
+		if text, err := client.HGet(ctx, store.Key(home, "limits"), "*").Result(); err != nil || !strings.Contains(text, "200") {
+			t.Errorf("%s has the limits of before: %s, %v", home, text, err)
+		}
+	}
+	unknown := name
+	for owner(store.Key(unknown, "waiting")) != gone || unknown == name {
+		unknown += "u"
+	}
+	err = operate.Publish(ctx, client, set(200, unknown))
+	if _, ok := errors.AsType[*inspect.AwayError](err); ok || err == nil {
+		t.Errorf("publish a queue that may have no limits yet: %v; want an error that ends the worker", err)
+	}
+
+	seen := newCounter()
+	worker, err := New(Config{Redis: cluster.Options(), Queues: []string{name}, Observer: seen, ShutdownTimeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	Handle(worker, "call", func(context.Context, json.RawMessage) error { return nil })
+	stop := runWorker(t, worker)
+	seen.wait(t, string(lifecycle.Done), reached)
+	if err := worker.Ready(); err != nil || !slices.Equal(worker.Away(), away) {
+		t.Errorf("ready: %v, without %v; want it without %v", err, worker.Away(), away)
+	}
+	gone.Restart()
+	seen.wait(t, string(lifecycle.Done), len(jobs))
+	stop()
+}

@@ -215,12 +215,15 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.redis = redisclient.New(w.config.Redis)
 	defer w.redis.Close()
 	w.redis.AddHook(roundTrips{w.observer, scriptNames()})
-	if err := w.check(ctx, true); err != nil {
+	if err := w.begin(ctx); err != nil {
 		return err
 	}
 
 	clocks, each := newClocks(w.redis, w.homes())
 	for _, clock := range each {
+		if slices.Contains(w.Away(), clock.queue) {
+			continue // it will learn the time from the first reply
+		}
 		if err := clock.start(ctx); err != nil {
 			return fmt.Errorf("queue: ask redis for the time: %w", err)
 		}

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -157,8 +158,12 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 	}
 
 	if s.LimitsFile != "" {
-		// A worker also starts if Redis is full, because it drains it. The watcher tries again.
-		if err := p.limits.put(ctx, set); redis.IsOOMError(err) && published(ctx, client, set) {
+		// A worker also starts if Redis is full, because it drains it, and without a node of a Cluster. The
+		// watcher tries again.
+		err := p.limits.put(ctx, set)
+		if _, away := errors.AsType[*inspect.AwayError](err); away {
+			logger.Warn("a node of the redis cluster does not answer: its limits stay in effect until those of the limits file can be published", "error", err)
+		} else if redis.IsOOMError(err) && published(ctx, client, set) {
 			logger.Warn("redis is full: its limits stay in effect until those of the limits file can be published", "error", err)
 		} else if err != nil {
 			return fmt.Errorf("put the limits of %s in effect: %w", s.LimitsFile, err)

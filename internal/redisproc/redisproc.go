@@ -196,9 +196,10 @@ func (p *Process) startChild() error {
 var errPortTaken = errors.New("the port is in use")
 
 // freePort looks below the range that systems hand out by themselves, so that
-// the port is still ours after the server was down for a while.
+// the port is still ours after the server was down for a while. A node of a Cluster
+// also has the port that is 10,000 higher.
 func freePort() (int, error) {
-	const low, high = 20000, 32000
+	const low, high = 12000, 22000
 	var err error
 	for range 100 {
 		port := low + rand.IntN(high-low)

@@ -46,6 +46,9 @@ func mayHave(ctx context.Context, client redis.UniversalClient, layout partition
 	}
 	for _, home := range withListed(layout.Names(), listed) { // the limits of some may have been lost
 		fields, err := client.HMGet(ctx, store.Key(home, "limits"), "*", store.PinsField).Result()
+		if store.Unreachable(err) && layout.N > 1 {
+			continue // another one says the same
+		}
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -18,6 +19,7 @@ import (
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/rediskey"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -263,15 +265,25 @@ func publish(ctx context.Context, client redis.UniversalClient, limits limits.Se
 			return err
 		}
 	}
-	routes := map[string]string{}
+	listed, err := store.AllPartitions(ctx, client)
+	if err != nil {
+		return fmt.Errorf("publish limits: %w", err)
+	}
+	routes, away := map[string]string{}, error(nil)
 	for _, name := range slices.Sorted(maps.Keys(limits.Queues)) {
 		q := limits.Queues[name]
 		for _, kind := range q.Kinds {
 			routes[kind] = name
 		}
-		if err := publishQueue(ctx, client, name, limits, by, lost); err != nil {
+		err := publishQueue(ctx, client, name, limits, by, lost, listed)
+		if _, ok := errors.AsType[*inspect.AwayError](err); ok {
+			away = cmp.Or(away, err)
+		} else if err != nil {
 			return fmt.Errorf("publish the limits of queue %q: %w", name, err)
 		}
+	}
+	if away != nil {
+		return fmt.Errorf("publish limits: these have those of before: %w", away)
 	}
 	if err := publishRoutes(ctx, client, routes, limits); err != nil {
 		return fmt.Errorf("publish the queues of kinds: %w", err)
@@ -301,8 +313,10 @@ func publishRoutes(ctx context.Context, client redis.UniversalClient, routes map
 }
 
 // publishQueue publishes the limits of a queue to all its partitions. The first one comes last: clients
-// find the others in it, and no job may reach a partition without limits.
-func publishQueue(ctx context.Context, client redis.UniversalClient, queue string, limits limits.Set, by Operator, lost bool) error {
+// find the others in it, and no job may reach a partition without limits. A partition that does not answer
+// and is listed, so it had limits before, does not keep the others from theirs: the error is an
+// [inspect.AwayError] then.
+func publishQueue(ctx context.Context, client redis.UniversalClient, queue string, limits limits.Set, by Operator, lost bool, listed []string) error {
 	fields, err := stored(limits, queue)
 	if err != nil {
 		return err
@@ -311,11 +325,17 @@ func publishQueue(ctx context.Context, client redis.UniversalClient, queue strin
 	if err := mayHave(ctx, client, layout); err != nil {
 		return err
 	}
-	names := layout.Names()
+	names, away := layout.Names(), 0
 	for _, name := range slices.Backward(names) {
-		if err := publishPartition(ctx, client, name, fields, by, lost); err != nil {
+		err := publishPartition(ctx, client, name, fields, by, lost)
+		if store.Unreachable(err) && slices.Contains(listed, name) && ctx.Err() == nil {
+			away++
+		} else if err != nil {
 			return err
 		}
+	}
+	if away > 0 {
+		return &inspect.AwayError{Queue: queue, Away: away, Of: len(names)}
 	}
 	return asynqwire.RegisterQueues(ctx, client, names...)
 }
