@@ -95,6 +95,21 @@ func TestRedisFull(t *testing.T) {
 	})
 }
 
+// TestSharesOfMemory: a client sends no more than the part of the memory for which it need not ask again,
+// not even one large job.
+func TestSharesOfMemory(t *testing.T) {
+	t.Parallel()
+	f := &fitness{nodes: map[string]*nodeFitness{"": {at: time.Now(), left: 100}}}
+	for _, step := range []struct {
+		bytes int64
+		may   bool
+	}{{60, true}, {41, false}, {40, true}, {1, false}} {
+		if may, err := f.known("", step.bytes); may != step.may || err != nil {
+			t.Errorf("%d bytes without asking: %v, %v; want %v", step.bytes, may, err, step.may)
+		}
+	}
+}
+
 // TestWorkerOnFullRedis: a worker starts on a full Redis, is known as alive, and drains it, with
 // the follow-ups of jobs.
 func TestWorkerOnFullRedis(t *testing.T) {

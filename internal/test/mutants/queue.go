@@ -40,7 +40,7 @@ var queueMutants = []mutant{
 	},
 	{
 		"queue/fitness.go", `if node.err == nil && node.left < n {`, `if node.err == nil && node.left < 0 {`,
-		"off by one", "jobs are refused before Redis is full", "queue TestRedisFull",
+		"off by one", "jobs are refused before Redis is full", "queue TestSharesOfMemory",
 	},
 	{
 		"queue/fitness.go", `if left <= 0 {`, `if left <= -m.max {`,
