@@ -126,7 +126,7 @@ func codeOfKeys(t *testing.T) map[string]string {
 var (
 	keyInLua    = regexp.MustCompile(`(?:headgate|'headgate:\{' \.\. ARGV\[1\] \.\. '\}:)(?: \.\. ')?([a-z_]+:?)'`)
 	keyInGo     = regexp.MustCompile(`(?:\bstore\.|[^.\w])Key\([\w.]+, "([a-z_]+:?)"`)
-	globalInGo  = regexp.MustCompile(`"(headgate:[a-z][a-z:]*)"`)
+	globalInGo  = regexp.MustCompile(`"(headgate:(?:\{asynq:queues\}:)?[a-z][a-z:]*)"`)
 	fieldInCode = regexp.MustCompile(`\bhg_[a-z_]+\b`)
 )
 

@@ -161,7 +161,7 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 		// A worker also starts if Redis is full, because it drains it, and without a node of a Cluster. The
 		// watcher tries again.
 		err := p.limits.put(ctx, set)
-		if _, away := errors.AsType[*inspect.AwayError](err); away {
+		if errors.Is(err, operate.ErrPartly) {
 			logger.Warn("a node of the redis cluster does not answer: its limits stay in effect until those of the limits file can be published", "error", err)
 		} else if redis.IsOOMError(err) && published(ctx, client, set) {
 			logger.Warn("redis is full: its limits stay in effect until those of the limits file can be published", "error", err)

@@ -111,9 +111,9 @@ func (a *API) overviewFor(ctx context.Context, by caller, name string) (overview
 	return out, nil
 }
 
-// overviewsFor returns the states of queues as far as a caller may see them. Of one that
-// does not answer, as one whose node of a Redis Cluster is away, it returns the state before, if it is there,
-// and says so. The error is that of all, if none answers.
+// overviewsFor returns the states of queues as far as a caller may see them. Of one that cannot be read, as
+// one whose node of a Redis Cluster is away, it returns the state before, if it is there, and says why. The
+// error is that of all, if none can be read.
 func (a *API) overviewsFor(ctx context.Context, by caller, names []string, before []overviewJSON) ([]overviewJSON, error) {
 	read, errs := fanout.Ask(ctx, queuePatience, names, func(ctx context.Context, name string) (overviewJSON, error) {
 		return a.overviewFor(ctx, by, name)
@@ -131,7 +131,9 @@ func (a *API) overviewsFor(ctx context.Context, by caller, names []string, befor
 		if at := slices.IndexFunc(before, func(o overviewJSON) bool { return o.Queue == name }); at >= 0 {
 			o = before[at]
 		}
-		o.Unserved = []string{inspect.Unserved{Queue: name, Away: 1, Of: 1}.String()}
+		if o.Unserved = []string{problemOf(errs[i]).Detail}; away(errs[i]) {
+			o.Unserved = []string{inspect.Unserved{Queue: name, Away: 1, Of: 1}.String()}
+		}
 		all = append(all, o)
 	}
 	if !answered {

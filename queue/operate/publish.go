@@ -230,12 +230,17 @@ func bounded(was, will map[string]string) (map[string]string, map[string]string)
 	return was, will
 }
 
+// ErrPartly is the cause of an error of [Publish] while a node of a Redis Cluster does not answer: what it has
+// keeps the limits that are in force there, and the rest has the new ones.
+var ErrPartly = errors.New("published in part, because a node does not answer; publish again when it does")
+
 // Publish puts limits in force for all workers and clients of a Redis, at once for each
 // queue. The used permits of their buckets are kept. Overrides stay, and are applied to
 // the new limits. An override that does not fit its limit any more is not in force until
 // it fits again: see [inspect.Overrides]. Queues that limits does not contain keep
 // theirs. Publish checks the limits first: after an error of [limits.Set.Validate]
-// nothing has changed. The audit names the program, its host and its process.
+// nothing has changed. [ErrPartly] says that the rest has to follow. The audit names the
+// program, its host and its process.
 func Publish(ctx context.Context, client redis.UniversalClient, limits limits.Set) error {
 	return PublishBy(ctx, client, limits, Operator{})
 }
@@ -265,9 +270,9 @@ func publish(ctx context.Context, client redis.UniversalClient, limits limits.Se
 			return err
 		}
 	}
-	listed, err := store.AllPartitions(ctx, client)
+	known, err := client.HGetAll(ctx, store.RoutesKey).Result()
 	if err != nil {
-		return fmt.Errorf("publish limits: %w", err)
+		return fmt.Errorf("read the queues of kinds: %w", err)
 	}
 	routes, away := map[string]string{}, error(nil)
 	for _, name := range slices.Sorted(maps.Keys(limits.Queues)) {
@@ -275,17 +280,19 @@ func publish(ctx context.Context, client redis.UniversalClient, limits limits.Se
 		for _, kind := range q.Kinds {
 			routes[kind] = name
 		}
-		err := publishQueue(ctx, client, name, limits, by, lost, listed)
-		if _, ok := errors.AsType[*inspect.AwayError](err); ok {
+		err := publishQueue(ctx, client, name, limits, by, lost)
+		// Kinds come after all limits of their queue, so one with kinds has limits where it does not answer, too.
+		of, ok := errors.AsType[*inspect.AwayError](err)
+		if ok && slices.Contains(slices.Collect(maps.Values(known)), of.Queue) {
 			away = cmp.Or(away, err)
 		} else if err != nil {
 			return fmt.Errorf("publish the limits of queue %q: %w", name, err)
 		}
 	}
 	if away != nil {
-		return fmt.Errorf("publish limits: these have those of before: %w", away)
+		return fmt.Errorf("%w: %w", ErrPartly, away)
 	}
-	if err := publishRoutes(ctx, client, routes, limits); err != nil {
+	if err := publishRoutes(ctx, client, known, routes, limits); err != nil {
 		return fmt.Errorf("publish the queues of kinds: %w", err)
 	}
 	return nil
@@ -293,11 +300,7 @@ func publish(ctx context.Context, client redis.UniversalClient, limits limits.Se
 
 // publishRoutes sets the queues of kinds, and removes kinds that the published queues no longer
 // list.
-func publishRoutes(ctx context.Context, client redis.UniversalClient, routes map[string]string, set limits.Set) error {
-	known, err := client.HGetAll(ctx, store.RoutesKey).Result()
-	if err != nil {
-		return err
-	}
+func publishRoutes(ctx context.Context, client redis.UniversalClient, known, routes map[string]string, set limits.Set) error {
 	pipe := client.Pipeline()
 	for kind, queue := range known {
 		if _, published := set.Queues[queue]; published && routes[kind] == "" {
@@ -313,10 +316,9 @@ func publishRoutes(ctx context.Context, client redis.UniversalClient, routes map
 }
 
 // publishQueue publishes the limits of a queue to all its partitions. The first one comes last: clients
-// find the others in it, and no job may reach a partition without limits. A partition that does not answer
-// and is listed, so it had limits before, does not keep the others from theirs: the error is an
-// [inspect.AwayError] then.
-func publishQueue(ctx context.Context, client redis.UniversalClient, queue string, limits limits.Set, by Operator, lost bool, listed []string) error {
+// find the others in it, and no job may reach a partition without limits. If some partitions do not answer,
+// the others get theirs, and the error is an [inspect.AwayError].
+func publishQueue(ctx context.Context, client redis.UniversalClient, queue string, limits limits.Set, by Operator, lost bool) error {
 	fields, err := stored(limits, queue)
 	if err != nil {
 		return err
@@ -326,9 +328,12 @@ func publishQueue(ctx context.Context, client redis.UniversalClient, queue strin
 		return err
 	}
 	names, away := layout.Names(), 0
-	for _, name := range slices.Backward(names) {
+	for i, name := range slices.Backward(names) {
+		if i == 0 && away > 0 && !inForce(ctx, client, queue) {
+			break // they may have none
+		}
 		err := publishPartition(ctx, client, name, fields, by, lost)
-		if store.Unreachable(err) && slices.Contains(listed, name) && ctx.Err() == nil {
+		if store.Unreachable(err) && ctx.Err() == nil {
 			away++
 		} else if err != nil {
 			return err
@@ -338,6 +343,12 @@ func publishQueue(ctx context.Context, client redis.UniversalClient, queue strin
 		return &inspect.AwayError{Queue: queue, Away: away, Of: len(names)}
 	}
 	return asynqwire.RegisterQueues(ctx, client, names...)
+}
+
+// inForce reports whether a partition has limits, or does not answer.
+func inForce(ctx context.Context, client redis.UniversalClient, home string) bool {
+	n, err := client.Exists(ctx, store.Key(home, "limits")).Result()
+	return n > 0 || err != nil
 }
 
 // publishPartition writes to a new key and then renames it, so that no script ever reads a

@@ -66,5 +66,6 @@ const MaxEventReason = 300
 // counts.
 const Horizon = 150 * time.Millisecond
 
-// RoutesKey is the key of the hash that maps each kind to its queue.
-const RoutesKey = "headgate:routes"
+// RoutesKey is the key of the hash that maps each kind to its queue. In a Cluster it is on the node of
+// [asynqwire.Queues], so that clients need one node besides those of their tenants.
+const RoutesKey = "headgate:{asynq:queues}:routes"
