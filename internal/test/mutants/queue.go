@@ -3,7 +3,7 @@ package main
 // queueMutants break the scripts of package queue.
 var queueMutants = []mutant{
 	{
-		"queue/fitness.go", `if away := w.away(ctx); len(away) < len(w.homes()) {`, `if away := w.away(ctx); len(away) == len(w.homes()) {`,
+		"queue/fitness.go", `if len(away) == len(w.homes()) {`, `if len(away) < len(w.homes()) {`,
 		"swapped branch", "a worker is ready while it serves some of its queues", "queue TestReadyBesideAMasterAway",
 	},
 	{
@@ -64,8 +64,20 @@ var queueMutants = []mutant{
 		"no escape", "what is known of queues outlasts a node", "queue/internal/refreshed TestRefreshed",
 	},
 	{
-		"queue/operate/publish.go", `for _, name := range slices.Backward(names) {`, `for _, name := range names[:1] {`,
+		"queue/operate/publish.go", `for i, name := range slices.Backward(names) {`, `for i, name := range names[:1] {`,
 		"missing write", "each partition has the limits", "queue/operate TestPartitionsAreFixed",
+	},
+	{
+		"queue/operate/publish.go", `if ok && slices.Contains(slices.Collect(maps.Values(known)), of.Queue) {`, `if ok && of.Queue != "" {`,
+		"missing check", "no worker starts without the limits of its queue", "queue TestStartBesideANodeAway",
+	},
+	{
+		"queue/fitness.go", `return w.without(ctx, err)`, `return err`,
+		"no escape", "workers start while a node of a Cluster is away", "queue TestStartBesideANodeAway",
+	},
+	{
+		"queue/internal/store/partitions.go", `for _, text := range others {`, `for _, text := range others[:0] {`,
+		"no escape", "operators do without the node of a queue's first partition", "queue TestAwayIsSaid",
 	},
 	{
 		"queue/operate/partitions.go", `case was.N != layout.N:`, `case was.N < layout.N && was.N > 0:`,
