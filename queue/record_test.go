@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/test/pacer"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
@@ -348,70 +349,77 @@ func TestRecordIsOnce(t *testing.T) {
 	})
 }
 
-// slow is a limit in calls per second whose slots a busy machine does not miss. A missed slot is in
-// the log of its job, and the limit that set it may have recovered.
-const slow = 1
-
-// TestNoLogWhileItWaits: a job that waits for its first call has no log, and neither has a
+// TestTimedNoLogWhileItWaits: a job that waits for its first call has no log, and neither has a
 // job that is deleted after its first call.
-func TestNoLogWhileItWaits(t *testing.T) {
-	t.Parallel()
+func TestTimedNoLogWhileItWaits(t *testing.T) {
 	onBothRedises(t, func(t *testing.T, server *redistest.Redis) {
-		client := server.Client()
-		var during map[string]string
-		var r *record
-		r = startRecord(t, server, limits.Queue{Limits: []limits.Limit{perTenant(slow)}}, func(ctx context.Context, job Running) error {
-			during = r.client.HGetAll(ctx, asynqwire.Key(job.Queue, "t:"+job.ID)).Val()
-			return nil
-		})
-		later := r.add(t, Job{In: time.Hour})
-		r.addAll(t, Job{}, Job{})
-		r.seen.wait(t, string(lifecycle.Done), 2)
-		if _, there := during["hg_log"]; there || !strings.HasSuffix(during["hg_released"], " tenant") {
-			t.Errorf("while it was called: %v", during)
-		}
-		for field := range client.HGetAll(t.Context(), asynqwire.Key(r.queue, "t:"+later)).Val() {
-			if field == "hg_log" || field == "hg_released" {
-				t.Errorf("it waits and has %s", field)
+		measured(t, func(t *testing.T, run *pacer.Run) {
+			client := server.Client()
+			var during map[string]string
+			var r *record
+			r = startRecord(t, server, limits.Queue{Limits: []limits.Limit{perTenant(5)}}, func(ctx context.Context, job Running) error {
+				during = r.client.HGetAll(ctx, asynqwire.Key(job.Queue, "t:"+job.ID)).Val()
+				return nil
+			})
+			later := r.add(t, Job{In: time.Hour})
+			began := time.Now()
+			r.addAll(t, Job{}, Job{})
+			r.seen.wait(t, string(lifecycle.Done), 2)
+			wrong := 0.0
+			if _, there := during["hg_log"]; there || !strings.HasSuffix(during["hg_released"], " tenant") {
+				wrong = 1
+				t.Logf("while it was called: %v", during)
 			}
-		}
+			// A job that misses its slot has one.
+			run.Number("jobs with a log during their first call, or without the limit that held them", began, time.Now(), wrong, 0)
+			for field := range client.HGetAll(t.Context(), asynqwire.Key(r.queue, "t:"+later)).Val() {
+				if field == "hg_log" || field == "hg_released" {
+					t.Errorf("it waits and has %s", field)
+				}
+			}
+		})
 	})
 }
 
-// TestReleasedNamesTheLimit: the release event names the limit, the tenant's own or the
-// shared one, that admitted the call last.
-func TestReleasedNamesTheLimit(t *testing.T) {
-	redistest.Slow(t)
-	t.Parallel()
+// TestTimedReleasedNamesTheLimit: the release event names the limit, the tenant's own or the
+// shared one, that admitted the call last. One that has recovered before the job is released,
+// because the machine is busy, has no name.
+func TestTimedReleasedNamesTheLimit(t *testing.T) {
 	for _, test := range []struct {
 		name          string
 		own, shared   int64
 		want          string
 		tenants, jobs int
 	}{
-		{"own", slow, 1000, "tenant", 1, 2},
-		{"shared", 1000, slow, "account", 3, 3},
+		{"own", 5, 1000, "tenant", 1, 2},
+		{"shared", 1000, 5, "account", 3, 3},
 		{"none", 1000, 1000, "", 1, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			onBothRedises(t, func(t *testing.T, server *redistest.Redis) {
-				r := startRecord(t, server, limits.Queue{Limits: []limits.Limit{sharedBy(test.shared), perTenant(test.own)}}, func(context.Context, Running) error { return nil })
-				jobs := make([]Job, test.jobs)
-				for i := range jobs {
-					jobs[i] = Job{Tenant: fmt.Sprint("t", i%test.tenants), Key: fmt.Sprint(i)} // with a key it is kept
-				}
-				ids := r.addAll(t, jobs...)
-				last := ids[len(ids)-1]
-				r.seen.wait(t, string(lifecycle.Done), len(jobs))
-				var set []string
-				for _, e := range r.log(t, last) {
-					if e.What == lifecycle.EventReleased {
-						set = append(set, e.Limit)
+				measured(t, func(t *testing.T, run *pacer.Run) {
+					r := startRecord(t, server, limits.Queue{Limits: []limits.Limit{sharedBy(test.shared), perTenant(test.own)}}, func(context.Context, Running) error { return nil })
+					jobs := make([]Job, test.jobs)
+					for i := range jobs {
+						jobs[i] = Job{Tenant: fmt.Sprint("t", i%test.tenants), Key: fmt.Sprint(i), In: 100 * time.Millisecond} // with a key it is kept
 					}
-				}
-				if !slices.Equal(set, []string{test.want}) {
-					t.Errorf("released by %q, want %q: %+v", set, test.want, r.log(t, last))
-				}
+					began := time.Now()
+					ids := r.addAll(t, jobs...)
+					last := ids[len(ids)-1]
+					r.seen.wait(t, string(lifecycle.Done), len(jobs))
+					var set []string
+					for _, e := range r.log(t, last) {
+						if e.What == lifecycle.EventReleased {
+							set = append(set, e.Limit)
+						}
+					}
+					wrong := 0.0
+					if !slices.Equal(set, []string{test.want}) {
+						wrong = 1
+						t.Logf("released by %q, want %q: %+v", set, test.want, r.log(t, last))
+					}
+					run.Number("releases that do not name their limit", began, time.Now(), wrong, 0)
+				})
 			})
 		})
 	}
