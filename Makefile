@@ -56,7 +56,9 @@ check: deps lint ## Run lint and the quick tests
 .PHONY: test
 test: deps ## Run what CI runs: deps, lint and all tests
 	$(GO) build $(PKGS)
-	@$(MAKE) --no-print-directory -j 4 test-lint test-core test-packages test-modules
+	@$(MAKE) --no-print-directory -j 3 test-lint test-packages test-modules
+	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(TEST) -p 1 -skip '$(TIMED)' $(TESTFLAGS)
+	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
 	@$(MAKE) --no-print-directory bench PKGS="$$($(GO) list $(PKGS) | grep -vE '$(FLEETS)' | xargs)"
 
 .PHONY: test-measured test-lint vet-modules
@@ -71,16 +73,11 @@ test-lint:
 vet-modules:
 	@for module in $(MODULES); do (set -x; cd $$module; $(GO) vet ./...) || exit 1; done
 
-# These mostly wait. The packages come last in line, because the others take longer. The modules come
-# after the browser, beside which a benchmark would keep two cores busy.
-.PHONY: test-core test-packages test-browser test-modules
-test-core: test-measured
-	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(TEST) -p 1 -skip '$(TIMED)' $(TESTFLAGS)
-	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
-
+# The modules come after the browser, beside which a benchmark would keep two cores busy.
+.PHONY: test-packages test-browser test-modules
 test-packages: test-measured
-	$(GO) list $(PKGS) | grep -vE '$(FLEETS)|$(CORE)|$(RACELESS)' | xargs -r nice -n 10 $(TEST) -p $(P) $(TESTFLAGS)
-	$(GO) list $(PKGS) | grep -E '$(RACELESS)' | grep -vE '$(FLEETS)|browsertest' | xargs -r nice -n 10 $(PLAIN) -p 1 $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -vE '$(FLEETS)|$(CORE)|$(RACELESS)' | xargs -r $(TEST) -p $(P) $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -E '$(RACELESS)' | grep -vE '$(FLEETS)|browsertest' | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
 
 test-browser: test-measured
 	$(GO) list $(PKGS) | grep browsertest | xargs -r $(PLAIN) $(TESTFLAGS)

@@ -27,7 +27,8 @@ import (
 const noEviction = "noeviction"
 
 // evictionPolicy returns the maxmemory-policy of Redis; "" if Redis does not allow the
-// question. In a cluster it is the policy of a primary that evicts, if there is one.
+// question. In a cluster it is the policy of a primary that evicts, if there is one of those that
+// answer.
 func evictionPolicy(ctx context.Context, client redis.UniversalClient) (string, error) {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
