@@ -167,7 +167,7 @@ func TestAwayIsSaid(t *testing.T) {
 	}
 	gone.Pause() // so that it does not answer at all
 	began := time.Now()
-	if o, err := inspect.New(client).Overview(ctx, name); err != nil || o.Waiting != int64(reached) || time.Since(began) > 5*time.Second {
+	if o, err := inspect.New(client).Overview(ctx, name); err != nil || o.Waiting != int64(reached) || time.Since(began) > 3*time.Second {
 		t.Errorf("after %v: %d waiting, %v; want %d", time.Since(began), o.Waiting, err, reached)
 	}
 	events := func() {

@@ -76,7 +76,7 @@ var queueMutants = []mutant{
 		"no escape", "workers start while a node of a Cluster is away", "queue TestStartBesideANodeAway",
 	},
 	{
-		"queue/internal/store/partitions.go", `for _, text := range others {`, `for _, text := range others[:0] {`,
+		"queue/internal/store/partitions.go", `for range listed {`, `for range listed[:0] {`,
 		"no escape", "operators do without the node of a queue's first partition", "queue TestAwayIsSaid",
 	},
 	{

@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
-	"github.com/headgate/headgate/internal/fanout"
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/validation"
@@ -82,20 +81,36 @@ func StoredLimits(ctx context.Context, client redis.UniversalClient, queue strin
 		first <- r
 	case <-late.C:
 	}
-	if listed, err := AllPartitions(ctx, client); err == nil {
-		listed = slices.DeleteFunc(listed, func(name string) bool { return name == queue || partition.QueueOf(name) != queue })
-		others, _ := fanout.Ask(ctx, awayAfter, listed, func(_ context.Context, name string) ([]string, error) {
-			r := read(name)
-			return r.text, r.err
-		})
-		for _, text := range others {
-			if text != nil && text[0] != "" {
-				return text, nil
-			}
-		}
+	if text := storedElsewhere(ctx, client, queue, func(name string) []string { return read(name).text }); text != nil {
+		return text, nil
 	}
 	r := <-first
 	return r.text, r.err
+}
+
+// storedElsewhere returns what the first partition to answer has, of those that asynq lists besides the first
+// one of the queue; nil if none has limits.
+func storedElsewhere(ctx context.Context, client redis.UniversalClient, queue string, read func(name string) []string) []string {
+	listed, err := AllPartitions(ctx, client)
+	if err != nil {
+		return nil
+	}
+	listed = slices.DeleteFunc(listed, func(name string) bool { return name == queue || partition.QueueOf(name) != queue })
+	answers, late := make(chan []string, len(listed)), time.After(awayAfter)
+	for _, name := range listed {
+		go func() { answers <- read(name) }()
+	}
+	for range listed {
+		select {
+		case text := <-answers:
+			if text != nil && text[0] != "" {
+				return text
+			}
+		case <-late:
+			return nil
+		}
+	}
+	return nil
 }
 
 // ReadLayouts reads the partitions of queues in one round trip.
