@@ -7,6 +7,7 @@ import (
 
 	"github.com/headgate/headgate/internal/test/pacer"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/throttle"
@@ -71,6 +72,20 @@ func TestDeadlineAfterAStep(t *testing.T) {
 	r.seen.wait(t, string(lifecycle.Done), 2)
 	if expired := r.seen.outcomes(lifecycle.Expired); expired != 0 {
 		t.Errorf("%d jobs expired half an hour early", expired)
+	}
+}
+
+// TestNoDeadlinePassesByAnOldClock: a worker that has not seen yet that Redis's clock was set back
+// asks before it lets a job expire.
+func TestNoDeadlinePassesByAnOldClock(t *testing.T) {
+	client := redistest.Shared(t).Client()
+	for after, expired := range map[time.Duration]bool{30 * time.Minute: false, -time.Minute: true} {
+		clock := &redisClock{redis: client, queue: "q"}
+		clock.observe(time.Now().Add(time.Hour).UnixMicro(), boottime.Now(), boottime.Now()) // before the step
+		r := &run{gate: &gate{clock: clock}, job: &Running{Deadline: time.Now().Add(after)}}
+		if is, err := r.expired(t.Context()); err != nil || is != expired {
+			t.Errorf("a deadline in %v: expired %v, %v; want %v", after, is, err, expired)
+		}
 	}
 }
 

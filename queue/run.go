@@ -73,14 +73,14 @@ func (r *run) begin(ctx context.Context) *verdict {
 	job.Probe, job.permits = r.probe, r.permits
 	if r.handler = r.handlers[job.Kind]; r.handler == nil {
 		// Jobs that only have to be put away are handed to any worker.
-		if job.expired(r.clock.now()) {
-			return r.end(ctx, expire(job))
+		if v := r.ifExpired(ctx); v != nil {
+			return v
 		}
 		return new(r.keep(job, r.slot, ParkedByKind, 0))
 	}
 	if job.locked != nil {
-		if job.expired(r.clock.now()) {
-			return r.end(ctx, expire(job))
+		if v := r.ifExpired(ctx); v != nil {
+			return v
 		}
 		r.logger.Warn("a job cannot be decrypted; it waits", logkey.Queue, job.Queue, logkey.Job, job.ID, logkey.Error, job.locked)
 		return r.end(ctx, verdict{outcome: lifecycle.Postponed, err: &retryError{err: job.locked, after: lockedPause}})
@@ -100,8 +100,8 @@ func (r *run) begin(ctx context.Context) *verdict {
 // getSlot asks for a slot if the run has none.
 func (r *run) getSlot(ctx context.Context) *verdict {
 	// An expired job needs no slot and is not held by pauses.
-	if r.job.expired(r.clock.now()) {
-		return r.end(ctx, expire(r.job))
+	if v := r.ifExpired(ctx); v != nil {
+		return v
 	}
 	if r.answer == answerSlot {
 		r.asked = boottime.Now()
@@ -147,10 +147,33 @@ func (r *run) wait(ctx context.Context) *verdict {
 		return r.stop()
 	}
 	r.held += boottime.Now() - began
-	if r.job.expired(r.clock.now()) {
+	return r.ifExpired(ctx)
+}
+
+// ifExpired ends the run of a job whose deadline has passed.
+func (r *run) ifExpired(ctx context.Context) *verdict {
+	switch expired, err := r.expired(ctx); {
+	case err != nil:
+		return r.stop()
+	case expired:
 		return r.end(ctx, expire(r.job))
 	}
 	return nil
+}
+
+// expired reports whether the job's deadline has passed. It asks Redis before it says so: the
+// worker may not know yet that Redis's clock was set back, and a job that expires is never called.
+func (r *run) expired(ctx context.Context) (bool, error) {
+	for r.job.expired(r.clock.now()) {
+		err := r.clock.sample(ctx)
+		if err == nil {
+			return r.job.expired(r.clock.now()), nil
+		}
+		if err := r.pauseAfter(ctx, "deadline", r.job, err); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
 }
 
 // leave makes the call if its slot is not over, no pause holds it, and the job is certainly
