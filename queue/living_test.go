@@ -24,7 +24,7 @@ import (
 
 // silences are how long a living worker is kept from renewing its leases: longer than the
 // time after which it is taken for dead, and longer than the 30 s of asynq's own leases.
-var silences = []time.Duration{13 * time.Second, 40 * time.Second}
+var silences = []time.Duration{13 * time.Second, 33 * time.Second}
 
 const livingJobs = 10
 
@@ -182,7 +182,7 @@ func TestStoppedProcess(t *testing.T) {
 			write("cut", job)
 			return ctx.Err()
 		}
-	})
+	}, Timeout(time.Hour)) // longer than the process is suspended
 	Handle(worker, "hang", func(ctx context.Context, _ json.RawMessage) error {
 		job, _ := Current(ctx)
 		write("hang", job)
