@@ -2,7 +2,7 @@
 
 GO ?= go
 # Packages tested in parallel, beside the browser and the modules: most of them mostly wait.
-P ?= 2
+P ?= 3
 # Packages whose tests run fleets. Their processes have real-time priority, and starve other tests.
 FLEETS := /internal/test/(e2e|faults)$$
 # Packages with tests that measure time, or what a job costs, and the names of these tests. No other
@@ -29,8 +29,8 @@ export GORACE ?= atexit_sleep_ms=50
 # The folder into which scripts/install-test-deps.sh unpacks programs.
 export PATH := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headgate-test/bin:$(PATH)
 TOOL := $(GO) tool -modfile=lint/go.mod
-# Without vet, because lint runs it.
-PLAIN := $(GO) test -vet=off -timeout 30m
+# Without vet, because lint runs it. More tests in parallel than there are processors: they mostly wait.
+PLAIN := $(GO) test -vet=off -timeout 30m -parallel 4
 # A test has no use for what a debugger needs, which is a fifth of the time to compile it.
 RACE := -race -gcflags=all=-dwarf=false
 TEST := $(PLAIN) $(RACE)
@@ -57,8 +57,7 @@ check: deps lint ## Run lint and the quick tests
 test: deps ## Run what CI runs: deps, lint and all tests
 	$(GO) build $(PKGS)
 	@$(MAKE) --no-print-directory -j 3 test-lint test-packages test-modules
-	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(TEST) -p 1 -skip '$(TIMED)' $(TESTFLAGS)
-	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
+	@$(MAKE) --no-print-directory -j 2 test-queue test-parts
 	@$(MAKE) --no-print-directory bench PKGS="$$($(GO) list $(PKGS) | grep -vE '$(FLEETS)' | xargs)"
 
 .PHONY: test-measured test-lint vet-modules
@@ -77,7 +76,7 @@ vet-modules:
 .PHONY: test-packages test-browser test-modules
 test-packages: test-measured
 	$(GO) list $(PKGS) | grep -vE '$(FLEETS)|$(CORE)|$(RACELESS)' | xargs -r $(TEST) -p $(P) $(TESTFLAGS)
-	$(GO) list $(PKGS) | grep -E '$(RACELESS)' | grep -vE '$(FLEETS)|browsertest' | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -E '$(RACELESS)' | grep -vE '$(FLEETS)|browsertest' | xargs -r $(PLAIN) -p $(P) $(TESTFLAGS)
 
 test-browser: test-measured
 	$(GO) list $(PKGS) | grep browsertest | xargs -r $(PLAIN) $(TESTFLAGS)
@@ -86,6 +85,17 @@ test-modules: test-browser
 	@for module in $(MODULES); do \
 		(set -x; cd $$module; $(PLAIN) -count 1 ./...) || exit 1; \
 	done
+
+# The core under the race detector.
+.PHONY: test-queue test-throttle test-parts
+test-queue:
+	$(GO) list $(PKGS) | grep -E '/queue$$' | xargs -r $(TEST) -skip '$(TIMED)' $(TESTFLAGS)
+
+test-throttle:
+	$(GO) list $(PKGS) | grep -E '$(CORE)' | grep -v '/queue$$' | xargs -r $(TEST) -p 1 -skip '$(TIMED)' $(TESTFLAGS)
+
+test-parts: test-throttle
+	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
 
 .PHONY: test-long
 test-long: modern ## Run test with the long models at full length, after a change of the core

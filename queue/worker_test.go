@@ -282,6 +282,7 @@ func TestConcurrencyLimit(t *testing.T) {
 }
 
 func TestSharedLimitIsDividedByWeight(t *testing.T) {
+	t.Parallel()
 	set := limitsOf(sharedBy(200))
 	set.Tenants = map[string]limits.Tenant{"b": {Weight: 3}}
 	r := startRig(t, 1200, set, nil)

@@ -102,6 +102,7 @@ func TestRoundTrips(t *testing.T) {
 }
 
 func TestMemory(t *testing.T) {
+	t.Parallel()
 	b := startBench(t)
 	weights, err := b.memory(t.Context()) // fails where keys differ in length
 	if err != nil {
@@ -125,6 +126,7 @@ func TestMemory(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
+	t.Parallel()
 	config := tiny(t, "-only", "headgate t|bare|redis_rate|empty|TIME", "-profile", t.TempDir())
 	report, err := measure(t.Context(), config)
 	if err != nil {

@@ -49,7 +49,7 @@ func BenchmarkHostileConnections(b *testing.B) {
 			h := hostile{strings.TrimPrefix(w.HTTP, "http://"), keys["hostile"]}
 			lines = nil
 			alone := 1.0 // of the limit
-			for _, p := range []struct {
+			phases := []struct {
 				name string
 				acts []act
 			}{
@@ -58,7 +58,11 @@ func BenchmarkHostileConnections(b *testing.B) {
 				{"100 that stay silent", []act{{100, h.silent}}},
 				{"1,000 a second that open and close", []act{{1000, h.openAndClose}}},
 				{"all of these", []act{{16, h.trickle}, {100, h.silent}, {1000, h.openAndClose}}},
-			} {
+			}
+			if testing.Short() {
+				phases = slices.Delete(phases, 1, len(phases)-1)
+			}
+			for _, p := range phases {
 				f := beside(s, p.acts, w.HTTP, keys["other"], phase)
 				f.use /= rate
 				r.Number("requests that failed beside "+p.name, f.from, f.to, float64(f.failed), 0)
