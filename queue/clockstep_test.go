@@ -63,7 +63,8 @@ func TestDeadlineAfterAStep(t *testing.T) {
 	t.Parallel()
 	var clock redistest.Clock
 	clock.Step(time.Hour)
-	r := startRig(t, -1, limitsOf(), func(c *Config) { c.Redis.Dialer = clock.Dial })
+	// By this clock, the workers of other tests are dead.
+	r := startRigAt(t, redistest.Start(t).Redis(), -1, limitsOf(), func(c *Config) { c.Redis.Dialer = clock.Dial })
 	r.enqueue(t, "a", 1)
 	r.run(t)
 	r.seen.wait(t, string(lifecycle.Done), 1)
@@ -93,13 +94,14 @@ func TestNoDeadlinePassesByAnOldClock(t *testing.T) {
 // are days apart.
 func TestQuotaIfRedisIsDaysAway(t *testing.T) {
 	t.Parallel()
+	server := redistest.Start(t).Redis() // by these clocks, the workers of other tests are dead
 	for _, days := range []int{-400, -10, -2, 2, 10, 400} {
 		t.Run(fmt.Sprint(days), func(t *testing.T) {
 			t.Parallel()
 			var clock redistest.Clock
 			clock.Step(time.Duration(days) * 24 * time.Hour)
 			daily := limits.Limit{Name: "daily", Per: []string{"tenant"}, Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 2, Period: 24 * time.Hour}, Location: time.UTC}
-			r := startRig(t, -1, limitsOf(daily), func(c *Config) { c.Redis.Dialer = clock.Dial })
+			r := startRigAt(t, server, -1, limitsOf(daily), func(c *Config) { c.Redis.Dialer = clock.Dial })
 			r.enqueue(t, "a", 5)
 			r.run(t)
 			r.seen.wait(t, string(lifecycle.Done), 2)

@@ -162,7 +162,11 @@ type rig struct {
 
 func startRig(t *testing.T, want int, set limits.Set, edit func(*Config)) *rig {
 	t.Helper()
-	server := redistest.Any(t)
+	return startRigAt(t, redistest.Any(t), want, set, edit)
+}
+
+func startRigAt(t *testing.T, server *redistest.Redis, want int, set limits.Set, edit func(*Config)) *rig {
+	t.Helper()
 	r := &rig{receiver: newReceiver(want), server: server, queue: redistest.Queue(t), client: NewClient(server.Client())}
 	set.Queues = map[string]limits.Queue{r.queue: set.Queues[""]}
 	for tenant, own := range set.Tenants {
