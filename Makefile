@@ -29,10 +29,11 @@ export GORACE ?= atexit_sleep_ms=50
 # The folder into which scripts/install-test-deps.sh unpacks programs.
 export PATH := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headgate-test/bin:$(PATH)
 TOOL := $(GO) tool -modfile=lint/go.mod
-# Without vet, because lint runs it. More tests in parallel than there are processors: they mostly wait.
-PLAIN := $(GO) test -vet=off -timeout 30m -parallel 4
+# Without vet, because lint runs it.
+PLAIN := $(GO) test -vet=off -timeout 30m
 # A test has no use for what a debugger needs, which is a fifth of the time to compile it.
-RACE := -race -gcflags=all=-dwarf=false
+LEAN := -gcflags=all=-dwarf=false
+RACE := -race $(LEAN)
 TEST := $(PLAIN) $(RACE)
 # Before all other processes, where the system allows it.
 AHEAD := $(if $(shell chrt --rr 1 true 2>/dev/null && echo 1),-exec 'chrt --rr 1')
@@ -54,9 +55,10 @@ check: deps lint ## Run lint and the quick tests
 # What measures mostly waits, so lint and the race detector's compiling go on beside it, at the
 # lowest priority.
 .PHONY: test
+test: export GOFLAGS += $(LEAN)
 test: deps ## Run what CI runs: deps, lint and all tests
 	$(GO) build $(PKGS)
-	@$(MAKE) --no-print-directory -j 3 test-lint test-packages test-modules
+	@$(MAKE) --no-print-directory -j 4 test-lint test-packages test-modules
 	@$(MAKE) --no-print-directory -j 2 test-queue test-parts
 	@$(MAKE) --no-print-directory bench PKGS="$$($(GO) list $(PKGS) | grep -vE '$(FLEETS)' | xargs)"
 
