@@ -31,7 +31,7 @@ import (
 func TestAccounting(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t) // it forgets the scripts of each run
-	for seed := range uint64(testlong.Of(25, 2000)) {
+	for seed := range uint64(testlong.Of(12, 2000)) {
 		m := newAccounting(t, server, seed)
 		for range 60 {
 			// Frequent and rare events.

@@ -33,7 +33,7 @@ import (
 func TestScriptsOnDamagedState(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
-	states := testlong.Of(2_000, 10_000)
+	states := testlong.Of(1_000, 10_000)
 	d := newDamage(t)
 	for i := range states {
 		d.one(t, uint64(i))

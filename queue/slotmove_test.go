@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/testlong"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -29,7 +30,8 @@ import (
 func TestSlotMoves(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
-	const moves, tenants = 10, 20
+	const tenants = 20
+	moves := testlong.Of(5, 10)
 	cluster := redistest.StartCluster(t)
 	client, ctx := cluster.Client(), t.Context()
 	set := limits.Set{Queues: map[string]limits.Queue{"q": {Kinds: []string{"call", "mail"}, Limits: []limits.Limit{perTenant(50), sharedBy(200), inFlight(5, "tenant")}}}}

@@ -20,6 +20,10 @@ var gateMutants = []mutant{
 		"no fence", "a call leaves only while its job is certainly this worker's", "queue TestNoCallWithoutALease",
 	},
 	{
+		"queue/run.go", `return r.job.expired(r.clock.now()), nil`, `return true, nil`,
+		"clock", "no job expires by the time before the clock was set back", "queue TestNoDeadlinePassesByAnOldClock",
+	},
+	{
 		"queue/run.go", `r.early = r.handler.early(r.job.task.Payload)`, `_ = r.handler.early(r.job.task.Payload)`,
 		"late", "a call leaves at its slot, however large its payload", "queue TestPayloadIsDecodedBeforeItsSlot",
 	},
