@@ -53,7 +53,10 @@ func listen(ctx context.Context, client redis.UniversalClient, dispatchers []*di
 			heeded[s] = now.Add(wait)
 			wake := d.wake
 			if s.all {
-				wake = d.call
+				wake = func() {
+					d.call()
+					d.lessor.call()
+				}
 			}
 			time.AfterFunc(wait, wake)
 		}

@@ -114,6 +114,20 @@ func (c *redisClock) boot(redisMicros int64) time.Duration {
 	return time.Duration(redisMicros)*time.Microsecond + min(c.least, c.before)
 }
 
+// ahead returns by how much another Redis's clock is ahead of this one, if both are known.
+func (c *redisClock) ahead(other *redisClock) (by time.Duration, known bool) {
+	mine, ok := c.offset()
+	others, known := other.offset()
+	return mine - others, ok && known
+}
+
+// offset returns by how much the boot clock is ahead of Redis's.
+func (c *redisClock) offset() (by time.Duration, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return min(c.least, c.before), c.known
+}
+
 // now returns the time on Redis's clock, or the local time if nothing was observed yet.
 func (c *redisClock) now() time.Time {
 	c.mu.Lock()

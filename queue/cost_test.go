@@ -87,16 +87,21 @@ func TestTimedCommandsPerJob(t *testing.T) {
 }
 
 // TestTimedCommandsOfPartitions: a job in one of eight partitions costs Redis as many commands as one in
-// an undivided queue, within a tenth.
+// an undivided queue, within a tenth under limits per tenant, and within two fifths under one that all share.
 func TestTimedCommandsOfPartitions(t *testing.T) {
 	redistest.Slow(t)
-	per := func(n int) usage {
-		return queueCost(t, manyJobs(), 80, limits.Queue{Partitions: n, Limits: []limits.Limit{perTenant(25)}})
-	}
-	one, eight := per(1), per(8)
-	t.Logf("commands and scripts for each job: %.1f and %.2f in one partition, %.1f and %.2f in eight", one.commands, one.scripts, eight.commands, eight.scripts)
-	if eight.commands > 1.1*one.commands {
-		t.Errorf("%.1f commands; want at most a tenth more than %.1f", eight.commands, one.commands)
+	for of, test := range map[string]struct {
+		limit limits.Limit
+		most  float64
+	}{"each tenant": {perTenant(25), 1.1}, "all": {sharedBy(2000), 1.4}} {
+		per := func(n int) usage {
+			return queueCost(t, manyJobs(), 80, limits.Queue{Partitions: n, Limits: []limits.Limit{test.limit}})
+		}
+		one, eight := per(1), per(8)
+		t.Logf("under a limit of %s, commands and scripts for each job: %.1f and %.2f in one partition, %.1f and %.2f in eight", of, one.commands, one.scripts, eight.commands, eight.scripts)
+		if eight.commands > test.most*one.commands {
+			t.Errorf("under a limit of %s: %.1f commands; want at most %.1f times %.1f", of, eight.commands, test.most, one.commands)
+		}
 	}
 }
 

@@ -92,6 +92,7 @@ type dispatcher struct {
 	stepped   chan struct{} // has a value when Redis's clock was set back; nil: not handled
 	replans   *replans      // nil: not handled
 	lease     time.Duration // maximum time of a probe's call; 0: a minute
+	lessor    *lessor       // of the queue's shared limits; only the first partition has one, or nil
 }
 
 // unheard is the jobs of calls of dispatch.lua whose reply was lost. They may have been

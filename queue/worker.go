@@ -254,6 +254,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer stop()
 	var parts sync.WaitGroup
 	for _, d := range dispatchers {
+		if d.of.N > 1 && d.queue == d.of.Queue {
+			d.lessor = newLessor(d.of, id, w.redis, clocks, roles, w.logger)
+			parts.Go(func() { d.lessor.Run(background) })
+		}
 		parts.Go(func() { d.Run(background) })
 	}
 	parts.Go(func() { listen(background, w.redis, dispatchers) })

@@ -34,6 +34,7 @@
 --   ahead  how far beyond now slots are granted, µs. What lies further away
 --          can only come from a clock that was set back.
 --   l      how long a permit lives without being renewed, µs; nil: a year  (cc)
+--   leased true: the bucket gives only what was leased to it                 (tb, lb)
 --
 -- Only limit_save writes. What may raise is reading: limit_open raises where the key
 -- holds no bucket, and the first question of a limit where the limit lacks what its
@@ -59,6 +60,13 @@
 --   counter  sc: "c start w previous used last at", likewise, with the window before it
 --   log      sl: a list: "@at", then the moment of every permit, ascending
 --   permits  cc: a sorted set: id of the call -> when its permit lapses, µs
+--   lease    leased tb, lb: "l id version shift share used last at SPAN...", by time: the
+--            holder and the version of its account at the ledger (internal/partition), by how
+--            much the ledger's clock is ahead of this Redis's, µs, the part of the limit that
+--            the holder gets and how much of what can be leased is, in millionths, the latest
+--            moment given, and when this was written. Spans are on the ledger's clock. A span is a part of the timeline of a rate that only this bucket has:
+--            "p r b from frac next frac keep frac", its rate and burst, where it begins, up
+--            to where it is spent, and where what may be spent ends
 -- A paused bucket has " !UNTIL REASON" behind its text, or behind the log's "@at".
 
 local function not_a_bucket(key) error('limits.lua: ' .. key .. ' holds no bucket', 0) end
@@ -66,6 +74,7 @@ local function not_a_bucket(key) error('limits.lua: ' .. key .. ' holds no bucke
 local PLAIN_FROM = 1577836800000000 -- 2020, so that 19 digits last until 2049
 local PLAIN_MAX = 60000000
 local YEAR = 31622400000000
+local DAY = 86400000000
 
 local function gcd(a, b)
   while b > 0 do a, b = b, a % b end
@@ -325,6 +334,136 @@ function make.rate()
       for i = 1, #s.lows do text = string.format('%s %.0f:%.0f', text, s.lows[i].low, s.lows[i].mark) end
       text_write(s, now, text, s.tat)
     end
+  end
+
+  return k
+end
+
+-- How long after now a call is accounted for at the latest, if its slot has come: the time
+-- to hand it over, and to spread those that are handed over at once.
+local HAND_OVER = 25000
+
+function make.lease()
+  local k = {}
+
+  -- A holder has a state and a name of its own: that of one that was lost is never used again.
+  function k.blank(s, now) 
+    s.id, s.version, s.shift, s.share, s.used, s.last, s.at, s.spans, s.fresh = now, 0, 0, 1000000, 0, 0, now, {}, true
+  end
+
+  function k.parse(s, text, now)
+    local head, minus, tail, rest = string.match(text, '^l (%d+ %d+) (%-?)(%d+ %d+ %d+ %d+ %d+)([ %d]*)$')
+    local n = head and naturals(string.match(head .. ' ' .. tail, '(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)'))
+    if not n then return false end
+    s.id, s.version, s.shift, s.share, s.used, s.last, s.at, s.spans = n[1], n[2], minus == '-' and -n[3] or n[3], n[4], n[5], n[6], n[7], {}
+    local words = {}
+    for word in string.gmatch(rest, '%d+') do words[#words + 1] = natural(word) or -1 end
+    if #words % 9 > 0 then return false end
+    for i = 1, #words, 9 do
+      local span = {
+        p = words[i], r = words[i + 1], b = words[i + 2], from = words[i + 3], from_frac = words[i + 4],
+        next = words[i + 5], frac = words[i + 6], keep = words[i + 7], keep_frac = words[i + 8],
+      }
+      for _, value in pairs(span) do
+        if value < 0 then return false end
+      end
+      if span.p == 0 or span.r == 0 then return false end
+      s.spans[#s.spans + 1] = span
+    end
+    return true
+  end
+
+  -- What was leased is of a clock that is no more.
+  function k.sync(limit, s, now)
+    local back = set_back(s.at, now)
+    if back == 0 then return end
+    s.id, s.version, s.spans, s.last, s.at, s.mended = now, 0, {}, math.max(0, s.last - back), now, true
+    if s.pause > 0 then s.pause = math.max(0, s.pause - back) end
+  end
+
+  -- after returns the point that is n permits after the next one that may be spent at `at`.
+  local function after(span, at, n)
+    local whole, frac = span.next, span.frac
+    if whole + (frac > 0 and 1 or 0) < at then whole, frac = at, 0 end
+    local units = frac + n * span.p
+    local more = math.floor(units / span.r)
+    return whole + more, units - more * span.r
+  end
+
+  -- fits returns the first moment from t on at which a call may take n permits of a span, and the
+  -- point after them; nil if they are not there when the call is accounted for by `by`.
+  local function fits(span, t, n, by)
+    if span.b > 0 and n > span.b then return nil end
+    local slack = span.b > 0 and span.b - n or 0
+    local e = math.max(t, span.next - math.floor((slack * span.p - span.frac) / span.r))
+    local whole, frac = after(span, math.max(e, by), n)
+    if whole > span.keep or (whole == span.keep and frac > span.keep_frac) then return nil end
+    return e, whole, frac
+  end
+
+  -- Without permits it is later than any slot is granted.
+  function k.earliest(limit, s, now, t, n)
+    if limit.b > 0 and n > limit.b then return nil end
+    if s.pause > t then t = s.pause end
+    for _, span in ipairs(s.spans) do
+      local e = fits(span, t + s.shift, n, now + s.shift + HAND_OVER)
+      if e then return e - s.shift end
+    end
+    return math.max(t, now + limit.ahead + 1)
+  end
+
+  function k.commit(limit, s, now, t, n)
+    for _, span in ipairs(s.spans) do
+      local e, whole, frac = fits(span, t + s.shift, n, t + s.shift)
+      if e == t + s.shift then
+        span.next, span.frac, s.last, s.at = whole, frac, math.max(s.last, t), now
+        return
+      end
+    end
+  end
+
+  -- The ledger has other uses for what is not used.
+  function k.refund() return false end
+
+  -- have returns how many permits of a span are left.
+  local function have(s, span, now)
+    local whole, frac = after(span, now + s.shift, 0)
+    return math.max(0, math.floor(((span.keep - whole) * span.r + span.keep_frac - frac) / span.p))
+  end
+
+  function k.charge(limit, s, now, n)
+    for _, span in ipairs(s.spans) do
+      local take = math.min(n, have(s, span, now))
+      if take > 0 then span.next, span.frac = after(span, now + s.shift, take) end
+      n = n - take
+    end
+    s.at = now
+  end
+
+  function k.owed(limit, s, now) return 0, math.max(now, s.last) end
+
+  function k.left(limit, s, now)
+    local left = 0
+    for _, span in ipairs(s.spans) do left = left + have(s, span, now) end
+    return left
+  end
+
+  function k.reset(limit, s, now)
+    local last = s.spans[#s.spans]
+    return last and math.max(0, last.keep - s.shift - now) or 0
+  end
+
+  function k.save(s, now)
+    local text, ends = string.format('l %.0f %.0f %.0f %.0f %.0f %.0f %.0f', s.id, s.version, s.shift, s.share, s.used, s.last, s.at), now + DAY
+    for _, span in ipairs(s.spans) do
+      -- No answer of the ledger names one that ended a second ago.
+      if span.keep > now + s.shift - 1000000 then
+        text = text .. string.format(' %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f',
+          span.p, span.r, span.b, span.from, span.from_frac, span.next, span.frac, span.keep, span.keep_frac)
+        ends = math.max(ends, span.keep - s.shift)
+      end
+    end
+    text_write(s, now, text, ends)
   end
 
   return k
@@ -811,7 +950,7 @@ function make.permits()
 end
 
 local KIND = {tb = 'rate', lb = 'rate', lm = 'rate', fw = 'window', sc = 'counter', sl = 'log', cc = 'permits'}
-local LETTER = {r = 'rate', f = 'window', c = 'counter'}
+local LETTER = {r = 'rate', f = 'window', c = 'counter', l = 'lease'}
 
 local made = {}
 local function kind_named(name)
@@ -851,7 +990,7 @@ local lost_at = 0
 -- clock that was set back.
 local function limit_turn(limit, s, now)
   limit_check(limit)
-  local name = KIND[limit.a]
+  local name = limit.leased and 'lease' or KIND[limit.a]
   if s.kind == nil then
     s.k, s.kind = kind_named(name), name
     s.k.blank(s, now)

@@ -39,13 +39,14 @@ func (l Limit) MaxCost(shaping bool) int64 {
 
 // Spec is a limit in the form that limits.lua reads, which describes its fields.
 type Spec struct {
-	Algorithm string `json:"a"`           // tb, lb, lm, fw, sc, sl or cc
-	Permit    int64  `json:"p"`           // units that one permit costs
-	Flow      int64  `json:"r"`           // units that flow back per µs
-	Burst     int64  `json:"b"`           // permits of a full bucket or window, or calls
-	Window    int64  `json:"w,omitempty"` // µs; 0 with a calendar
-	Ahead     int64  `json:"ahead"`       // µs beyond now in which slots are granted
-	Lease     int64  `json:"l,omitempty"` // µs; 0: a year
+	Algorithm string `json:"a"`                // tb, lb, lm, fw, sc, sl or cc
+	Permit    int64  `json:"p"`                // units that one permit costs
+	Flow      int64  `json:"r"`                // units that flow back per µs
+	Burst     int64  `json:"b"`                // permits of a full bucket or window, or calls
+	Window    int64  `json:"w,omitempty"`      // µs; 0 with a calendar
+	Ahead     int64  `json:"ahead"`            // µs beyond now in which slots are granted
+	Lease     int64  `json:"l,omitempty"`      // µs; 0: a year
+	Leased    bool   `json:"leased,omitempty"` // the bucket gives only what was leased to it
 }
 
 // Spec converts a valid limit for a script that grants slots up to ahead beyond the clock

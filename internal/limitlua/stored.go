@@ -28,13 +28,17 @@ type Stored struct {
 
 	// PausedUntil is when a pause ends, in µs since the epoch; 0: no pause.
 	PausedUntil int64
+
+	// Share is the part of the limit that the bucket gets, if the limit is leased: by the weights of
+	// those that have jobs for it. Otherwise it is 1.
+	Share float64
 }
 
 // Stored parses the text of a bucket; "" is a bucket that was never used. now is in µs since the
 // epoch; windows are the calendar windows around it, for limits with a calendar. It returns an
 // error for logs and concurrency limits, which are not stored as text.
 func (s Spec) Stored(text string, now int64, windows []int64) (Stored, error) {
-	var out Stored
+	out := Stored{Share: 1}
 	if body, pause, paused := strings.Cut(text, " !"); paused {
 		text = body
 		until, _, _ := strings.Cut(pause, " ")
@@ -42,6 +46,9 @@ func (s Spec) Stored(text string, now int64, windows []int64) (Stored, error) {
 		if out.PausedUntil, err = strconv.ParseInt(until, 10, 64); err != nil {
 			return Stored{}, fmt.Errorf("bucket %.60q: its pause: %w", text, err)
 		}
+	}
+	if strings.HasPrefix(text, "l ") && s.Leased {
+		return out, out.lease(text, now)
 	}
 	fields, n, err := numbersOf(text)
 	if err != nil {
@@ -100,6 +107,30 @@ func (s Spec) Lost(at int64, windows []int64) string {
 		return fmt.Sprintf("r %d %d %d %d %d %d 0", at+units/s.Flow, units%s.Flow, s.Permit, s.Flow, at, at)
 	}
 	return ""
+}
+
+// lease reads the text of a leased bucket.
+func (out *Stored) lease(text string, now int64) error {
+	var n []int64
+	for _, word := range strings.Fields(text[2:]) {
+		one, err := strconv.ParseInt(word, 10, 64)
+		if err != nil {
+			return fmt.Errorf("bucket %.60q: it is not a bucket", text)
+		}
+		n = append(n, one)
+	}
+	const head, span = 7, 9
+	if len(n) < head || (len(n)-head)%span > 0 {
+		return fmt.Errorf("bucket %.60q: it is not a bucket", text)
+	}
+	out.Share = min(float64(n[3])/1e6, 1)
+	for n, now = n[head:], now+n[2]; len(n) > 0; n = n[span:] {
+		permit, flow, next, end := n[0], n[1], max(n[5], now), n[7]
+		if permit > 0 && end > next {
+			out.Left += float64((end - next) * flow / permit)
+		}
+	}
+	return nil
 }
 
 // full returns the max number of permits that could go at once. A shaping leaky bucket lets one

@@ -1,11 +1,11 @@
 // Package partition has the rules by which one queue, or one limit, can be spread over several
-// Redis. It does no I/O and has no clock. Queues use [Layout]. Nothing uses the rest yet but the
-// simulation in bench/scale.
+// Redis. It does no I/O and has no clock. The simulation in bench/scale runs the same code.
 //
 //   - [Layout] says which partition of a queue has a tenant, and how partitions are called.
 //   - [Ledger] leases the permits of a shared limit to the partitions, or to queues. There is
 //     one for each limit, in one place.
-//   - [Holder] is what one partition has of a limit, and spends.
+//   - [Holder] is what one partition has of a limit, and spends. For queues, the bucket of a leased limit
+//     in limits.lua does the same, step by step.
 //
 // # Why the law holds
 //

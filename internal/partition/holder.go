@@ -51,9 +51,13 @@ func (h *Holder) Ask(now int64, need Need) Ask {
 	have := int64(0)
 	for i := range h.spans {
 		s := &h.spans[i]
-		left, rest := s.left(), max(0, need.Permits-have)
+		next := s.next
+		if next.up() < now {
+			next = Point{US: now} // what is past is of no use
+		}
+		left, rest := s.permits(next, s.keep), max(0, need.Permits-have)
 		if left > rest {
-			s.keep, left = s.after(s.next, rest), rest
+			s.keep, left = s.after(next, rest), rest
 		}
 		have += left
 		a.Keep = append(a.Keep, Span{s.pace, s.From, s.keep})
@@ -94,12 +98,6 @@ func (h *Holder) Accept(answer Answer) {
 		}
 		spans = append(spans, one)
 	}
-	slices.SortFunc(spans, func(a, b held) int {
-		if a.From.before(b.From) {
-			return -1
-		}
-		return 1
-	})
 	h.spans = spans
 	if answer.From != h.from {
 		h.from, h.spent = answer.From, 0

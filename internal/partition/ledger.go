@@ -61,11 +61,24 @@ func NewLedger(limit limitlua.Limit) (*Ledger, error) {
 	default:
 		return nil, fmt.Errorf("a limit of algorithm %s cannot be leased: use token_bucket, leaky_bucket, fixed_window or concurrency", limit.Algorithm)
 	}
-	l := &Ledger{limit: limit, spec: spec}
-	l.s.Claims, l.s.Accounts = map[string]*claim{}, map[string]*account{}
-	l.s.Rate = l.pace()
+	l := NewRateLedger(spec)
+	l.limit = limit
 	return l, nil
 }
+
+// NewRateLedger is NewLedger for a rate, of which the scripts' form is enough.
+func NewRateLedger(spec limitlua.Spec) *Ledger {
+	l := &Ledger{spec: spec}
+	l.s.Claims, l.s.Accounts = map[string]*claim{}, map[string]*account{}
+	l.s.Rate = l.pace()
+	return l
+}
+
+// SetRate changes the limit of a rate. What was leased stands, and the new rate begins where it ends.
+func (l *Ledger) SetRate(spec limitlua.Spec) { l.spec = spec }
+
+// Version rises with each change of an account, which has to be stored before the answer is used.
+func (l *Ledger) Version() uint64 { return l.s.Version }
 
 func (l *Ledger) pace() pace {
 	r := pace{Permit: l.spec.Permit, Flow: l.spec.Flow}
@@ -120,6 +133,12 @@ func (l *Ledger) horizon(now int64) int64 {
 	return now + Horizon.Microseconds() + max(0, r.Burst-1)*r.Permit/r.Flow
 }
 
+// used returns how much of the timeline that can be leased now is leased, from 0 to 1.
+func (l *Ledger) used(now int64) float64 {
+	first := now + Lead.Microseconds()
+	return max(0, min(1, float64(l.s.Next.up()-first)/float64(l.horizon(now)-first)))
+}
+
 // window returns the window of a quota that holds now.
 func (l *Ledger) window(now int64) (start, end int64) {
 	if l.spec.Window > 0 {
@@ -146,12 +165,14 @@ type Ask struct {
 
 // Answer is the state of the holder's account.
 type Answer struct {
-	Version uint64 `json:"version"`
-	Spans   []Span `json:"spans,omitempty"` // of a rate
-	N       int64  `json:"n,omitempty"`     // of a quota: used ones included; of a concurrency limit: calls at once
-	From    int64  `json:"from,omitempty"`  // of a quota: its window
-	Until   int64  `json:"until,omitempty"` // when N lapses
-	Fair    int64  `json:"fair,omitempty"`  // of a concurrency limit: what the member should have
+	Version uint64  `json:"version"`
+	Spans   []Span  `json:"spans,omitempty"` // of a rate, by time
+	N       int64   `json:"n,omitempty"`     // of a quota: used ones included; of a concurrency limit: calls at once
+	From    int64   `json:"from,omitempty"`  // of a quota: its window
+	Until   int64   `json:"until,omitempty"` // when N lapses
+	Share   float64 `json:"share,omitempty"` // of a rate: the part that the member gets, by the weights of those with backlog
+	Used    float64 `json:"used,omitempty"`  // of a rate: how much of what can be leased is, 0 to 1
+	Fair    int64   `json:"fair,omitempty"`  // of a concurrency limit: what the member should have
 }
 
 // Ask leases permits to a holder.
@@ -177,8 +198,10 @@ func (l *Ledger) Ask(now int64, a Ask) Answer {
 			l.askStock(now, acc, &a)
 		}
 	}
-	answer := Answer{Version: acc.Version, Spans: slices.Clone(acc.Spans), N: acc.N}
+	answer := Answer{Version: acc.Version, Spans: slices.SortedFunc(slices.Values(acc.Spans), byTime), N: acc.N}
 	switch l.spec.Algorithm {
+	case "tb", "lb":
+		answer.Share, answer.Used = shareOf(l.s.Claims, a.Member), l.used(now)
 	case "fw":
 		answer.From, answer.Until = l.s.Start, l.s.End
 	case "cc":
@@ -316,12 +339,7 @@ func (l *Ledger) takeBack(acc *account, keep []Span) {
 		return
 	}
 	acc.Spans = slices.DeleteFunc(acc.Spans, func(s Span) bool { return !s.From.before(s.End) })
-	slices.SortFunc(l.s.Free, func(a, b Span) int {
-		if a.From.before(b.From) {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(l.s.Free, byTime)
 	l.changed(acc)
 }
 

@@ -83,6 +83,19 @@ func entitled(claims map[string]*claim, member string, pool int64) int64 {
 	}))
 }
 
+// shareOf returns the part of a member's weight in that of all members with backlog; 1 if it has none.
+func shareOf(claims map[string]*claim, member string) float64 {
+	sum := 0.0
+	for _, c := range claims {
+		sum += c.Weight
+	}
+	own := claims[member]
+	if own == nil || own.Weight <= leastWeight {
+		return 1
+	}
+	return own.Weight / sum
+}
+
 // report replaces what the ledger knows of a member by what it says.
 func report(claims map[string]*claim, a *Ask, now int64) *claim {
 	for name, c := range claims {

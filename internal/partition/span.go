@@ -71,6 +71,14 @@ type Span struct {
 	End  Point `json:"end"`
 }
 
+// byTime orders spans, of which no two overlap.
+func byTime(a, b Span) int {
+	if a.From.before(b.From) {
+		return -1
+	}
+	return 1
+}
+
 // cut removes what lies before a moment, and returns false if no whole permit is left.
 func (s *Span) cut(us int64) bool {
 	if s.From.up() < us {

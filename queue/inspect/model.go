@@ -98,10 +98,11 @@ func (f *forecast) bucket(i int, l *lane, spec limitlua.Spec) (b fluid.Bucket, p
 	default:
 		b.Rate = float64(spec.Flow) / float64(spec.Permit) * 1e6
 		b.Max = 1
-		b.Rate *= f.adapted(i, l)
+		b.Rate *= f.adapted(i, l) * stored.Share
 		if spec.Algorithm == "tb" || spec.Algorithm == "lm" {
 			b.Max = float64(max(spec.Burst, 1))
 		}
+		b.Level = min(b.Level, b.Max)
 	}
 	return b, pausedUntil, nil
 }

@@ -54,8 +54,8 @@ type Queue struct {
 	Durability Durability
 
 	// Partitions is over how many partitions the tenants are spread, at most [MaxPartitions]. Each
-	// is in a slot of a Redis Cluster of its own, and so on one of its nodes. Each limit must be per
-	// tenant then, because partitions share nothing. 0 means 1. To change it, take the queue out of
+	// is in a slot of a Redis Cluster of its own, and so on one of its nodes. A limit must be per
+	// tenant then, or one that can be [Limit.Leased]. 0 means 1. To change it, take the queue out of
 	// Redis first: [operate.Publish] refuses it for a queue that is there.
 	Partitions int
 
@@ -139,6 +139,12 @@ type Change struct {
 	Burst       *int64         `json:"burst,omitempty"`
 	Capacity    *int64         `json:"capacity,omitempty"`
 	Concurrency *int64         `json:"concurrency,omitempty"`
+}
+
+// Leased reports whether partitions of a queue can share the limit, because parts of it can be leased to
+// them: a token bucket or a leaky bucket for the whole queue that counts calls.
+func (l Limit) Leased() bool {
+	return len(l.Per) == 0 && l.Unit == "" && !l.Adaptive && (l.Algorithm == throttle.TokenBucket || l.Algorithm == throttle.LeakyBucket)
 }
 
 func (l Limit) With(c Change) Limit {
@@ -300,7 +306,7 @@ func (l Set) Validate() error {
 			wrong(path+".partitions", "%d must be 1 to %d", q.Partitions, MaxPartitions)
 		}
 		if q.Partitions > 1 && q.MaxQueue+q.MaxQueueBytes > 0 {
-			wrong(path+".partitions", "leave it out, or max_queue and max_queue_bytes: partitions share nothing, and so do not count together")
+			wrong(path+".partitions", "leave it out, or max_queue and max_queue_bytes: partitions do not count together")
 		}
 		for _, kind := range slices.Sorted(maps.Keys(q.SendWindows)) {
 			if kind != AllKinds && !slices.Contains(q.Kinds, kind) {
@@ -316,8 +322,8 @@ func (l Set) Validate() error {
 		for i, limit := range q.Limits {
 			where := fmt.Sprintf("%s.limits[%d]", path, i)
 			at(where, limit.Validate())
-			if q.Partitions > 1 && !slices.Contains(limit.Per, "tenant") {
-				wrong(where+".per", "each limit of a queue in partitions must be per tenant, because they share nothing: add tenant, or leave out partitions")
+			if q.Partitions > 1 && !slices.Contains(limit.Per, "tenant") && !limit.Leased() {
+				wrong(where+".per", "partitions share only token_bucket and leaky_bucket limits without per, unit and adaptive; any other limit must be per tenant: add tenant, or leave out partitions")
 			}
 			if names[limit.Name] && limit.Name != "" {
 				wrong(where+".name", "%s is the name of another limit of this queue", check.Quote(limit.Name))

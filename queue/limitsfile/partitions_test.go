@@ -47,10 +47,9 @@ line 5: queues.d.partitions: must be a whole number, not "99999999999999999999"
 line 6: queues.e.partitions: 65 must be 1 to 64
 line 7: queues.f.partition: unknown field; did you mean "partitions"?
 line 8: queues.g.partitions: must be a whole number, not nothing
-line 10: queues.h.partitions: leave it out, or max_queue and max_queue_bytes: partitions share nothing, and so do not count together
-line 13: queues.h.limits[0].per: each limit of a queue in partitions must be per tenant, because they share nothing: add tenant, or leave out partitions
-line 14: queues.h.limits[1].per: each limit of a queue in partitions must be per tenant, because they share nothing: add tenant, or leave out partitions
-line 16: queues.h.limits[3].per: each limit of a queue in partitions must be per tenant, because they share nothing: add tenant, or leave out partitions
+line 10: queues.h.partitions: leave it out, or max_queue and max_queue_bytes: partitions do not count together
+line 14: queues.h.limits[1].per: partitions share only token_bucket and leaky_bucket limits without per, unit and adaptive; any other limit must be per tenant: add tenant, or leave out partitions
+line 16: queues.h.limits[3].per: partitions share only token_bucket and leaky_bucket limits without per, unit and adaptive; any other limit must be per tenant: add tenant, or leave out partitions
 line 22: plans.gold.partition: a plan has no partition: set that of each tenant
 line 24: tenants.acme.partition: 4: queue h has 3 partitions
 line 25: tenants.globex.partition: -1 must be at least 1

@@ -406,7 +406,9 @@ func stored(set limits.Set, queue string) (map[string]string, error) {
 		stored.Kinds = []string{}
 	}
 	for _, limit := range q.Limits {
-		stored.Limits = append(stored.Limits, effective.Store(limit))
+		one := effective.Store(limit)
+		one.Spec.Leased = q.Partitions > 1 && limit.Leased()
+		stored.Limits = append(stored.Limits, one)
 	}
 	text, err := json.Marshal(stored)
 	if err != nil {

@@ -80,6 +80,26 @@ var queueMutants = []mutant{
 		"no escape", "operators do without the node of a queue's first partition", "queue TestAwayIsSaid",
 	},
 	{
+		"internal/limitlua/limits.lua", `if whole > span.keep or (whole == span.keep and frac > span.keep_frac) then return nil end`, `if whole > span.keep + span.p then return nil end`,
+		"off by one", "a partition spends no more of a shared limit than it was leased", "queue/internal/store TestLeasesAreHolders",
+	},
+	{
+		"queue/internal/store/leases.lua", `if version <= s.version then return end`, `if version < 0 then return end`,
+		"no fence", "an old answer of the ledger changes nothing", "queue/internal/store TestLeasesAreHolders",
+	},
+	{
+		"queue/internal/store/ledger.lua", `if number ~= ARGV[2] then return 0 end`, `if number == 'x' then return 0 end`,
+		"no fence", "no part of a limit is leased by two workers", "queue TestLedgerIsStoredBeforeItIsUsed",
+	},
+	{
+		"queue/lessor.go", `l.unsaved = number < l.number // a failover lost the newer ones`, `l.unsaved = false`,
+		"missing condition", "a ledger that was set back leases nothing that is leased", "queue TestLedgerIsStoredBeforeItIsUsed",
+	},
+	{
+		"queue/operate/publish.go", `one.Spec.Leased = q.Partitions > 1 && limit.Leased()`, `one.Spec.Leased = q.Partitions > 64 && limit.Leased()`,
+		"no fence", "partitions share a limit", "queue TestTimedSharedLimits",
+	},
+	{
 		"queue/operate/partitions.go", `case was.N != layout.N:`, `case was.N < layout.N && was.N > 0:`,
 		"missing check", "the partitions of a queue are fixed", "queue/operate TestPartitionsAreFixed",
 	},

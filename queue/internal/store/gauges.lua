@@ -82,7 +82,10 @@ local function look(entry, whole)
   if not entry.spec or not seen or seen.whole ~= whole or seen.keys[entry.key] then return end
   local spec, b = entry.spec, bucket(entry, now)
   local most, left = math.max(spec.b, 1), nil
-  if spec.a == 'lb' then
+  if spec.leased then
+    limit_left(spec, b, now)
+    left = limit_reset(spec, b, now) > 0 and most * (1 - b.used / 1000000) or most
+  elseif spec.a == 'lb' then
     most, left = 1, limit_earliest(spec, b, now, now, 1) > now and 0 or 1 -- one goes at a time
   else
     left = limit_left(spec, b, now)

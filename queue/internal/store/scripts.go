@@ -28,6 +28,9 @@ var (
 	SettleScript   = NewScript(Lua("settle"), asynqwire.MessageLua, Lua("record"), Lua("end")).AllowOOM()
 	RecoverScript  = NewScript(Lua("recover"), Lua("record")).AllowOOM()
 	WatchScript    = NewScript(Lua("watch")).AllowOOM()
+	AskScript      = NewScript(Lua("lease_ask"), Lua("leases")).AllowOOM()
+	GrantScript    = NewScript(Lua("lease_grant"), Lua("leases")).AllowOOM()
+	LedgerScript   = NewScript(Lua("ledger")).AllowOOM()
 	LateScript     = NewScript(Lua("late"), Lua("record"), Lua("end")).AllowOOM()
 	ResignScript   = limitlua.NewScript(Lua("resign"))
 	JanitorScript  = NewScript(Lua("janitor"), asynqwire.MessageLua).AllowOOM()
@@ -65,7 +68,7 @@ var (
 // Scripts has all scripts by the names of their files.
 var Scripts = map[string]*redisscript.Script{
 	"enqueue": EnqueueOwedScript, "dispatch": DispatchScript, "slot": SlotScript, "settle": SettleScript, "recover": RecoverScript,
-	"watch": WatchScript, "late": LateScript, "resign": ResignScript, "janitor": JanitorScript, "archive": ArchiveScript, "sweep": SweepScript, "progress": ProgressScript,
+	"watch": WatchScript, "lease_ask": AskScript, "lease_grant": GrantScript, "ledger": LedgerScript, "late": LateScript, "resign": ResignScript, "janitor": JanitorScript, "archive": ArchiveScript, "sweep": SweepScript, "progress": ProgressScript,
 	"periodic_set": PeriodicSetScript, "periodic_look": PeriodicLookScript, "periodic_choose": PeriodicChooseScript,
 	"periodic_mark": PeriodicMarkScript, "periodic_fire": PeriodicFireScript,
 	"explain": ExplainScript, "gauges": GaugesScript, "jobs": JobsScript, "verbs": VerbsScript, "pause": PauseScript, "unregister": UnregisterScript,

@@ -13,7 +13,7 @@ jobs = jobs + read('ZCARD', headgate .. 'archive') + math.max(waiting_jobs('*'),
 if jobs > 0 or ARGV[2] ~= '1' then return jobs end
 for _, name in ipairs({
   'limits', 'overrides', 'waiting', 'ready', 'unserved', 'vtime', 'skips', 'tenants', 'totals', 'adapt', 'pauses', 'pause_changes',
-  'pause_ends', 'kinds', 'deadlines', 'watcher', 'archive', 'periodic', 'events', 'faults',
+  'pause_ends', 'kinds', 'deadlines', 'watcher', 'ledger', 'lessor', 'archive', 'periodic', 'events', 'faults',
 }) do plan('DEL', headgate .. name) end
 for _, name in ipairs({'groups', 'paused', 'processed', 'failed', 'lease'}) do plan('DEL', asynq .. name) end
 return 0

@@ -1,0 +1,27 @@
+-- lease_grant.lua: give the bucket of a leased limit what the ledger answered.
+--
+-- KEYS[1]   headgate:{queue}:waiting
+-- ARGV[1]   queue
+-- ARGV[2]   limit
+-- ARGV[3]   id of the holder that asked: the bucket may be another one since
+-- ARGV[4]   version of its account
+-- ARGV[5]   the part of the limit that it gets, in millionths
+-- ARGV[6]   how much of what can be leased is leased, the same
+-- ARGV[7..] seven for each span, by time: p, r, b, from, frac, end, frac
+-- Returns   1, or 0 if there is no such bucket
+-- Full memory: it runs (allow-oom), so that jobs go: it writes one small key.
+local now, done = clock(), 0
+attempt('limits', function()
+  for _, entry in ipairs(shared_limits(now)) do
+    if entry.name == ARGV[2] and entry.spec.leased then
+      local b, numbers = bucket(entry, now), {}
+      limit_left(entry.spec, b, now)
+      if b.id ~= tonumber(ARGV[3]) then return end
+      for i = 7, #ARGV do numbers[#numbers + 1] = tonumber(ARGV[i]) end
+      announces = headgate .. 'wake' -- jobs may go on
+      lease_accept(b, tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), numbers)
+      done = 1
+    end
+  end
+end)
+return done

@@ -1,0 +1,123 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/headgate/headgate/internal/limitlua"
+	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/internal/test/redistest"
+)
+
+// leaseScript does one step of a holder with a bucket: ARGV[7] is the time on the
+// ledger's clock, ARGV[8] by how much that is ahead, and ARGV[9] the step.
+var leaseScript = limitlua.NewScript(`
+local limit, shift = limit_read(1), tonumber(ARGV[8])
+local now = tonumber(ARGV[7]) - shift
+limit.leased = true
+local bucket, reply = limit_open(limit, KEYS[1], now), {}
+limit_left(limit, bucket, now)
+bucket.shift = shift
+if ARGV[9] == 'take' then
+  local n = tonumber(ARGV[10])
+  local e = limit_earliest(limit, bucket, now, now, n)
+  if e and e <= now + limit.ahead then
+    local c = math.max(e, now + 25000)
+    limit_commit(limit, bucket, now, c, n)
+    reply = {e + shift, c + shift}
+  end
+elseif ARGV[9] == 'ask' then
+  local keep, have = lease_keep(bucket, now, tonumber(ARGV[10]))
+  reply = {have, bucket.version, unpack(keep)}
+else
+  local numbers = {}
+  for i = 11, #ARGV do numbers[#numbers + 1] = tonumber(ARGV[i]) end
+  lease_accept(bucket, tonumber(ARGV[10]), 1, 1, numbers)
+end
+limit_save(bucket, now)
+for i, n in ipairs(reply) do reply[i] = string.format('%.0f', n) end
+return reply
+`, Lua("leases"))
+
+// TestLeasesAreHolders holds the bucket of a leased limit against partition.Holder, step by step.
+func TestLeasesAreHolders(t *testing.T) {
+	client := redistest.Shared(t).Client()
+	cases, taken := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		limit := limitlua.Limit{Count: rapid.Int64Range(1, 100_000).Draw(t, "count"), Period: time.Duration(rapid.Int64Range(1, 5_000_000).Draw(t, "period")) * time.Microsecond}
+		most := rapid.Int64Range(1, 50).Draw(t, "most")
+		if rapid.Bool().Draw(t, "bucket") {
+			limit.Algorithm, limit.Burst = "token_bucket", most
+		} else {
+			limit.Algorithm, limit.Capacity = "leaky_bucket", most
+		}
+		ledger, err := partition.NewLedger(limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec := limit.Spec(true, 3*Horizon)
+		cases++
+		key := fmt.Sprintf("lease:%d:%s", cases, rapid.StringMatching(`[a-z]{12}`).Draw(t, "key"))
+		us, shift := time.Now().UnixMicro(), rapid.Int64Range(-2_000_000, 2_000_000).Draw(t, "shift")
+		step := func(args ...any) []string {
+			reply, err := leaseScript.Run(t.Context(), client, []string{key}, append([]any{spec.Algorithm, spec.Permit, spec.Flow, spec.Burst, spec.Ahead, "", us, shift}, args...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var words []string
+			for _, word := range reply.([]any) {
+				words = append(words, word.(string))
+			}
+			return words
+		}
+		h := &partition.Holder{Member: "q", ID: "1"}
+		other := &partition.Holder{Member: "r", ID: "2"}
+		var late []partition.Answer
+		accept := func(answer partition.Answer) {
+			h.Accept(answer)
+			words := []any{"accept", answer.Version}
+			for _, s := range answer.Spans {
+				words = append(words, s.Permit, s.Flow, s.Burst, s.From.US, s.From.Units, s.End.US, s.End.Units)
+			}
+			step(words...)
+		}
+		for range 40 {
+			us += rapid.Int64Range(0, 60_000).Draw(t, "passed")
+			switch rapid.IntRange(0, 3).Draw(t, "step") {
+			case 0:
+				need := rapid.Int64Range(0, 60).Draw(t, "need")
+				ask := h.Ask(us, partition.Need{Permits: need, Weight: 1})
+				want := []string{fmt.Sprint(max(0, need-ask.Want)), fmt.Sprint(ask.Version)}
+				for _, s := range ask.Keep {
+					want = append(want, fmt.Sprint(s.From.US), fmt.Sprint(s.From.Units), fmt.Sprint(s.End.US), fmt.Sprint(s.End.Units))
+				}
+				if got := step("ask", need); strings.Join(got, " ") != strings.Join(want, " ") {
+					t.Fatalf("asks with %v, and a holder with %v", got, want)
+				}
+				late = append(late, ledger.Ask(us, ask))
+				other.Accept(ledger.Ask(us, other.Ask(us, partition.Need{Permits: rapid.Int64Range(0, 60).Draw(t, "other"), Weight: 1})))
+			case 1: // answers may come late, twice, and in another order
+				if len(late) > 0 {
+					accept(late[rapid.IntRange(0, len(late)-1).Draw(t, "answer")])
+				}
+			default:
+				n := rapid.Int64Range(1, min(most, 5)).Draw(t, "n")
+				want := ""
+				if slot, ok := h.Take(us, 25_000, n); ok {
+					want = fmt.Sprint(slot.Earliest, " ", slot.Latest)
+					taken++
+				}
+				if got := strings.Join(step("take", n), " "); got != want {
+					t.Fatalf("%d permits: the bucket gives %q, and a holder %q", n, got, want)
+				}
+			}
+		}
+	})
+	if taken == 0 {
+		t.Error("nothing was taken")
+	}
+}

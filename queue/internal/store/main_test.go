@@ -1,0 +1,9 @@
+package store
+
+import (
+	"testing"
+
+	"github.com/headgate/headgate/internal/test/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }

@@ -1,0 +1,389 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/coalesce"
+	"github.com/headgate/headgate/internal/limitlua"
+	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/queue/internal/boottime"
+	"github.com/headgate/headgate/queue/internal/logkey"
+	"github.com/headgate/headgate/queue/internal/store"
+)
+
+// lessor leases the shared limits of a queue in partitions to these. In each partition the bucket of such
+// a limit has only what was leased to it (leases.lua). It tells what it has and what it could use; the
+// ledger, in the first partition, has what is leased to whom; package partition has the rules.
+//
+// One worker of the queue does all of this, so that no partition asks twice. If two take themselves for
+// that one, the ledger is still right: it is replaced only by who read the latest one.
+type lessor struct {
+	of     partition.Layout
+	worker string // id of this process
+	redis  redis.UniversalClient
+	clocks map[string]*redisClock // by partition
+	roles  *roles
+	logger *slog.Logger
+
+	mu     sync.Mutex
+	leads  bool
+	shared bool          // the queue has shared limits
+	wanted time.Duration // when a partition last had jobs for one, on the boot clock
+	stir   chan struct{} // closed when all partitions are to be asked at once
+
+	asks coalesce.Batcher[[]leaseAsk, []partition.Answer]
+
+	// Only asks.Run uses these.
+	ledgers map[string]*ledgerOf // by limit; nil: to be read
+	number  uint64               // of the ones that were read or stored last; numbers rise, and none comes twice
+	lost    bool                 // what was leased before they were made is not known
+	unsaved bool                 // they differ from the stored ones
+}
+
+// ledgerOf is the ledger of a limit, as it is stored.
+type ledgerOf struct {
+	Spec   limitlua.Spec
+	Ledger *partition.Ledger
+}
+
+func (o *ledgerOf) UnmarshalJSON(text []byte) error {
+	var stored struct {
+		Spec   limitlua.Spec
+		Ledger json.RawMessage
+	}
+	if err := json.Unmarshal(text, &stored); err != nil {
+		return err
+	}
+	o.Spec, o.Ledger = stored.Spec, partition.NewRateLedger(stored.Spec)
+	return o.Ledger.UnmarshalJSON(stored.Ledger)
+}
+
+// leaseAsk is what a partition's bucket of a limit asks for.
+type leaseAsk struct {
+	limit string
+	spec  limitlua.Spec
+	id    string // of the bucket
+	partition.Ask
+}
+
+const (
+	idleAsks   = 250 * time.Millisecond // between two asks if no partition had jobs for a second
+	noAsks     = time.Second            // the same, without shared limits
+	sharedAsks = 5 * time.Millisecond   // how long partitions wait for others, to share a change of the ledger
+	lessorLast = 2 * time.Second        // how long a worker leases without taking the role again
+	keepLedger = 24 * time.Hour         // once nobody asks
+)
+
+func newLessor(of partition.Layout, worker string, client redis.UniversalClient, clocks map[string]*redisClock, roles *roles, logger *slog.Logger) *lessor {
+	l := &lessor{of: of, worker: worker, redis: client, clocks: clocks, roles: roles, logger: logger, stir: make(chan struct{})}
+	l.asks.Run, l.asks.Gap = l.lease, sharedAsks
+	return l
+}
+
+// Run leases until ctx is done.
+func (l *lessor) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	for _, home := range l.of.Names() {
+		all.Go(func() { l.serve(ctx, home) })
+	}
+	l.repeat(ctx, "cannot take the role of who leases; retrying", l.of.Queue, func() (time.Duration, error) {
+		return lessorLast / 4, l.lead(ctx)
+	})
+	l.resign()
+}
+
+func (l *lessor) role() string { return store.Key(l.of.Queue, "lessor") }
+
+// resign gives up the role of a worker that stops, and tells the others.
+func (l *lessor) resign() {
+	l.mu.Lock()
+	leads := l.leads
+	l.leads = false
+	l.mu.Unlock()
+	if !leads {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lessorLast) // then the role has expired anyway
+	defer cancel()
+	_, _ = store.ResignScript.Run(ctx, l.redis, []string{l.role()}, l.worker, store.WakeChannel(l.of.Queue), store.ToAll)
+}
+
+// call lets the worker look at once whether it is to lease: another one may have stopped. l may be nil.
+func (l *lessor) call() {
+	if l == nil {
+		return
+	}
+	l.roles.taken(l.role(), 0)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.leads {
+		l.askAll()
+	}
+}
+
+// repeat calls fn until ctx is done, each time after the time that it returned, or when all partitions are
+// to be asked. It logs the first of its errors in a row.
+func (l *lessor) repeat(ctx context.Context, warning, queue string, fn func() (time.Duration, error)) {
+	failing := false
+	for {
+		l.mu.Lock()
+		stir := l.stir
+		l.mu.Unlock()
+		wait, err := fn()
+		if err != nil && !failing && ctx.Err() == nil {
+			l.logger.Warn(warning, logkey.Queue, queue, logkey.Error, err)
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+			return
+		case <-stir:
+		case <-time.After(wait):
+		}
+	}
+}
+
+// askAll lets all partitions be asked at once. l is locked.
+func (l *lessor) askAll() {
+	close(l.stir)
+	l.stir = make(chan struct{})
+}
+
+// lead takes or keeps the role of the worker that leases, if no other worker has it.
+func (l *lessor) lead(ctx context.Context) error {
+	role := l.role()
+	if l.roles.left(role) > 0 {
+		l.led(false)
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
+	defer cancel()
+	reply, err := store.WatchScript.Run(ctx, l.redis, store.KeysOf(l.of.Queue, role), l.of.Queue, l.worker, lessorLast.Milliseconds())
+	left, ok := reply.(int64)
+	if err == nil && !ok {
+		err = fmt.Errorf("unexpected reply %v", reply)
+	}
+	l.led(err == nil && left == 0)
+	if err == nil && left > 0 {
+		l.roles.taken(role, time.Duration(left)*time.Millisecond)
+	}
+	return err
+}
+
+// led records whether this worker leases.
+func (l *lessor) led(leads bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if leads && !l.leads {
+		l.askAll()
+	}
+	l.leads = leads
+}
+
+// serve asks and grants for one partition until ctx is done.
+func (l *lessor) serve(ctx context.Context, home string) {
+	l.repeat(ctx, "cannot lease shared limits to a partition; retrying", home, func() (time.Duration, error) {
+		first := home == l.of.Queue // it says whether there are shared limits
+		l.mu.Lock()
+		asks := l.leads && (l.shared || first)
+		l.mu.Unlock()
+		if !asks {
+			return noAsks, nil
+		}
+		began := boottime.Now()
+		err := l.round(ctx, home)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		wait := partition.Every
+		switch {
+		case !l.shared:
+			wait = noAsks
+		case began-l.wanted > time.Second:
+			wait = idleAsks
+		}
+		return max(0, wait-(boottime.Now()-began)), err
+	})
+}
+
+// noted records what a partition asked for, and reports whether the ledger is to know.
+func (l *lessor) noted(home string, asks []leaseAsk) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if home == l.of.Queue && l.shared != (len(asks) > 0) {
+		l.shared = len(asks) > 0
+		l.askAll()
+	}
+	useful, wants := false, false
+	for _, a := range asks {
+		wants = wants || a.Want > 0
+		useful = useful || a.Want > 0 || len(a.Keep) > 0
+	}
+	if now := boottime.Now(); wants {
+		if now-l.wanted > time.Second {
+			l.askAll()
+		}
+		l.wanted = now
+	}
+	return useful
+}
+
+// round asks a partition's buckets, and grants them what the ledger answers.
+func (l *lessor) round(ctx context.Context, home string) error {
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
+	defer cancel()
+	shift, known := l.clocks[home].ahead(l.clocks[l.of.Queue])
+	if !known {
+		return nil
+	}
+	reply, err := store.AskScript.Run(ctx, l.redis, store.ScriptKeys(home), home, shift.Microseconds(), partition.Horizon.Microseconds())
+	if err != nil {
+		return err
+	}
+	asks, err := readAsks(reply, home)
+	if err != nil {
+		return err
+	}
+	if !l.noted(home, asks) {
+		return nil
+	}
+	answers, err := l.asks.Do(asks)
+	if err != nil {
+		return err
+	}
+	for i, a := range asks {
+		if answers[i].Version <= a.Version {
+			continue
+		}
+		args := []any{home, a.limit, a.id, answers[i].Version, int64(math.Ceil(1e6 * answers[i].Share)), int64(1e6 * answers[i].Used)}
+		for _, s := range answers[i].Spans {
+			args = append(args, s.Permit, s.Flow, s.Burst, s.From.US, s.From.Units, s.End.US, s.End.Units)
+		}
+		if _, err := store.GrantScript.Run(ctx, l.redis, store.ScriptKeys(home), args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readAsks decodes the reply of lease_ask.lua.
+func readAsks(reply any, home string) (asks []leaseAsk, err error) {
+	for read := store.Read(reply); read.More(); {
+		one := read.List()
+		a := leaseAsk{limit: one.Text(), spec: limitlua.Spec{Algorithm: one.Text(), Permit: one.Int(), Flow: one.Int(), Burst: one.Int()}}
+		a.id = one.Text()
+		a.Ask = partition.Ask{Member: home, Holder: home + ":" + a.id, Version: uint64(one.Int()), Want: one.Int(), Least: one.Int(), Weight: one.Float()}
+		for keep := one.List(); keep.More(); {
+			var s partition.Span
+			s.From.US, s.From.Units, s.End.US, s.End.Units = keep.Int(), keep.Int(), keep.Int(), keep.Int()
+			a.Keep = append(a.Keep, s)
+		}
+		if err := one.End(); err != nil {
+			return nil, err
+		}
+		asks = append(asks, a)
+	}
+	return asks, nil
+}
+
+// errLedger means that another worker leases, too, or that a failover lost the latest ledger.
+var errLedger = errors.New("another worker has changed the ledger")
+
+// lease answers the asks of partitions. What it leases is stored before anybody is told.
+func (l *lessor) lease(batch [][]leaseAsk) (answers [][]partition.Answer, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
+	defer cancel()
+	now := l.clocks[l.of.Queue].now().UnixMicro()
+	if l.ledgers == nil {
+		if err := l.read(ctx, now); err != nil {
+			return nil, err
+		}
+	}
+	for _, asks := range batch {
+		all := make([]partition.Answer, len(asks))
+		for i, a := range asks {
+			of := l.ledgers[a.limit]
+			if of == nil {
+				of = &ledgerOf{a.spec, partition.NewRateLedger(a.spec)}
+				if l.lost {
+					of.Ledger.Lost(now)
+				}
+				l.ledgers[a.limit] = of
+			} else if a.Member == l.of.Queue && a.spec != of.Spec { // it is the last to get new limits
+				of.Spec = a.spec
+				of.Ledger.SetRate(a.spec)
+				l.unsaved = true
+			}
+			version := of.Ledger.Version()
+			all[i] = of.Ledger.Ask(now, a.Ask)
+			l.unsaved = l.unsaved || of.Ledger.Version() != version
+		}
+		answers = append(answers, all)
+	}
+	if !l.unsaved {
+		return answers, nil
+	}
+	if err := l.store(ctx, now); err != nil {
+		l.ledgers = nil // whatever was stored
+		return nil, err
+	}
+	return answers, nil
+}
+
+// read reads the stored ledgers.
+func (l *lessor) read(ctx context.Context, now int64) error {
+	pipe := l.redis.Pipeline()
+	stored, epoch := pipe.Get(ctx, store.Key(l.of.Queue, "ledger")), pipe.HGet(ctx, store.Key(l.of.Queue, "limits"), store.EpochField)
+	if err := store.Execute(ctx, pipe); err != nil {
+		return err
+	}
+	ledgers := map[string]*ledgerOf{}
+	text, all, _ := strings.Cut(stored.Val(), " ")
+	number, _ := strconv.ParseUint(text, 10, 64) // "": there are none
+	if all != "" {
+		if err := json.Unmarshal([]byte(all), &ledgers); err != nil {
+			return fmt.Errorf("read the ledger of the shared limits: %w", err)
+		}
+	}
+	l.unsaved = number < l.number // a failover lost the newer ones
+	if l.unsaved {
+		for _, of := range ledgers {
+			of.Ledger.Lost(now)
+		}
+	}
+	l.lost = number == 0 && (l.number > 0 || store.LostAt(epoch.Val()) > 0)
+	l.ledgers, l.number = ledgers, number
+	return nil
+}
+
+func (l *lessor) store(ctx context.Context, now int64) error {
+	text, err := json.Marshal(l.ledgers)
+	if err != nil {
+		return err
+	}
+	was, number := "", max(l.number+1, uint64(now))
+	if l.number > 0 {
+		was = strconv.FormatUint(l.number, 10)
+	}
+	reply, err := store.LedgerScript.Run(ctx, l.redis, store.KeysOf(l.of.Queue, store.Key(l.of.Queue, "ledger")), l.of.Queue,
+		was, fmt.Sprintf("%d %s", number, text), keepLedger.Milliseconds())
+	if err != nil {
+		return err
+	}
+	if reply != int64(1) {
+		return errLedger
+	}
+	l.number, l.unsaved = number, false
+	return nil
+}

@@ -1,0 +1,387 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/limitlua"
+	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/internal/test/pacer"
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
+	"github.com/headgate/headgate/throttle"
+)
+
+// leased is a queue in four partitions that share limits, and what its workers called.
+type leased struct {
+	t       *testing.T
+	client  redis.UniversalClient
+	options *redis.UniversalOptions
+	layout  partition.Layout
+	set     limits.Set
+
+	mu      sync.Mutex
+	calls   []time.Time
+	tenants map[string][]time.Time
+}
+
+func newLeased(t *testing.T, client redis.UniversalClient, options *redis.UniversalOptions, all ...limits.Limit) *leased {
+	l := &leased{t: t, client: client, options: options, layout: partition.Layout{Queue: "q", N: 4}, tenants: map[string][]time.Time{}}
+	l.publish(all...)
+	return l
+}
+
+func (l *leased) publish(all ...limits.Limit) {
+	l.set = limits.Set{Queues: map[string]limits.Queue{"q": {Kinds: []string{"call"}, Partitions: l.layout.N, Limits: all}}}
+	if err := operate.Publish(l.t.Context(), l.client, l.set); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *leased) enqueue(n int, tenants ...string) {
+	var jobs []Job
+	for i := range n * len(tenants) {
+		jobs = append(jobs, Job{Kind: "call", Queue: "q", Tenant: tenants[i%len(tenants)], Payload: 1})
+	}
+	for _, r := range NewClient(l.client).EnqueueMany(l.t.Context(), jobs) {
+		if r.Err != nil {
+			l.t.Fatal(r.Err)
+		}
+	}
+}
+
+// of returns n tenants of a partition.
+func (l *leased) of(home string, n int) (tenants []string) {
+	for i := 0; len(tenants) < n; i++ {
+		if tenant := fmt.Sprint("t", i); l.layout.Home(tenant) == home {
+			tenants = append(tenants, tenant)
+		}
+	}
+	return tenants
+}
+
+// everywhere returns n tenants of each partition.
+func (l *leased) everywhere(n int) (tenants []string) {
+	for _, home := range l.layout.Names() {
+		tenants = append(tenants, l.of(home, n)...)
+	}
+	return tenants
+}
+
+func (l *leased) work() (stop func()) {
+	worker, err := New(Config{Redis: l.options, Queues: []string{"q"}, ShutdownTimeout: time.Second})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	Handle(worker, "call", func(ctx context.Context, _ json.RawMessage) error {
+		now := time.Now()
+		job, _ := Current(ctx)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.calls = append(l.calls, now)
+		l.tenants[job.Tenant] = append(l.tenants[job.Tenant], now)
+		return nil
+	})
+	return runWorker(l.t, worker)
+}
+
+func (l *leased) all() []time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.calls)
+}
+
+// wait returns once n more calls were made, and when the first of them was.
+func (l *leased) wait(n int) time.Time {
+	l.t.Helper()
+	before := len(l.all())
+	until(l.t, fmt.Sprint(n, " more calls are made"), func() bool { return len(l.all()) >= before+n })
+	return l.all()[before]
+}
+
+// since returns the calls after a moment.
+func since(calls []time.Time, from time.Time) []time.Time {
+	return slices.DeleteFunc(slices.Clone(calls), func(at time.Time) bool { return at.Before(from) })
+}
+
+// sharedLimit is a limit of a rate for all tenants of a queue.
+func sharedLimit(algorithm throttle.Algorithm, rate, burst int64) limits.Limit {
+	return limits.Limit{Name: "account", Algorithm: algorithm, Rate: throttle.PerSecond(rate), Burst: burst}
+}
+
+// TestTimedSharedLimits: what the partitions of a queue do together under a limit that they share. The cases
+// run side by side, each with a Redis of its own.
+func TestTimedSharedLimits(t *testing.T) {
+	cases := map[string]func(t *testing.T) (judge func(run *pacer.Run)){
+		"fair": sharedFairly, "where the jobs are": sharedByNeed, "changes": sharedThroughChanges, "own limits": sharedBesideOwn, "a node away": sharedBesideAway,
+	}
+	measured(t, func(t *testing.T, run *pacer.Run) {
+		var mu sync.Mutex
+		judges := map[string]func(*pacer.Run){}
+		t.Run("cases", func(t *testing.T) {
+			for name, one := range cases {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					judge := one(t)
+					mu.Lock()
+					defer mu.Unlock()
+					judges[name] = judge
+				})
+			}
+		})
+		for _, judge := range judges {
+			judge(run)
+		}
+	})
+}
+
+// sharedFairly: all partitions together keep the law of a limit and use it, and share it fairly between
+// their tenants, whichever partition these are in.
+func sharedFairly(t *testing.T) func(run *pacer.Run) {
+	const rate = 100
+	server := redistest.Start(t)
+	l := newLeased(t, server.Client(), server.Options(), sharedLimit(throttle.LeakyBucket, rate, 0))
+	tenants := l.everywhere(1)
+	tenants = append(tenants, l.of("q@2", 7)[1:]...) // one partition has more of them than others
+	l.enqueue(100, tenants...)
+	l.work()
+	from := l.wait(rate)
+	l.wait(5 * rate)
+	all := l.all()
+	return func(run *pacer.Run) {
+		calls := since(all, from)
+		run.Used("a limit of four partitions", calls, rate, 0.97)
+		run.Law("a limit of four partitions", all, rate, 1)
+		share := float64(len(calls)) / float64(len(tenants))
+		for _, tenant := range tenants {
+			n := float64(len(since(l.tenants[tenant], from)))
+			run.Number("what "+tenant+" got more or less than its share", calls[0], calls[len(calls)-1], max(n/share, share/n)-1, 0.05)
+		}
+	}
+}
+
+// sharedByNeed: a partition that alone has jobs gets all of a limit, and gives it up within a second when
+// others have jobs, too.
+func sharedByNeed(t *testing.T) func(run *pacer.Run) {
+	const rate = 100
+	server := redistest.Start(t)
+	l := newLeased(t, server.Client(), server.Options(), sharedLimit(throttle.LeakyBucket, rate, 0))
+	alone, later := l.of("q@3", 1)[0], l.of("q@4", 1)[0]
+	l.enqueue(8*rate, alone)
+	l.work()
+	from := l.wait(rate / 4)
+	l.wait(2 * rate)
+	came, before := time.Now(), l.all()
+	l.enqueue(4*rate, later)
+	l.wait(4 * rate)
+	all := l.all()
+	return func(run *pacer.Run) {
+		run.Used("a limit, by one partition", since(before, from), rate, 0.97)
+		run.Used("a limit, by two partitions", since(all, came), rate, 0.97)
+		second := came.Add(time.Second)
+		n, of := float64(len(since(l.tenants[later], second))), float64(len(since(all, second)))
+		run.Number("what the second partition got more or less than half", second, all[len(all)-1], max(2*n/of, of/n/2)-1, 0.05)
+		run.Law("a limit of one partition, then of two", all, rate, 1)
+	}
+}
+
+// sharedThroughChanges: the law holds and the limit is used while the worker that leases stops, another one
+// takes over, and the limit changes.
+func sharedThroughChanges(t *testing.T) func(run *pacer.Run) {
+	cluster := redistest.StartCluster(t)
+	l := newLeased(t, cluster.Client(), cluster.Options(), sharedLimit(throttle.TokenBucket, 100, 5))
+	l.enqueue(300, l.everywhere(1)...)
+	stop := l.work()
+	l.wait(50)
+	l.work()
+	from := l.wait(25)
+	role := l.client.Get(t.Context(), store.Key("q", "lessor")).Val()
+	stop()
+	l.wait(200)
+	if now := l.client.Get(t.Context(), store.Key("q", "lessor")).Val(); now == "" || now == role {
+		t.Errorf("worker %q leases, as before: %q", now, role)
+	}
+	first, lower := l.all(), time.Now()
+	l.publish(sharedLimit(throttle.TokenBucket, 50, 5))
+	l.wait(125)
+	second, higher := l.all(), time.Now()
+	l.publish(sharedLimit(throttle.TokenBucket, 150, 5))
+	l.wait(300)
+	all := l.all()
+	return func(run *pacer.Run) {
+		run.Used("a limit, while a worker stops", since(first, from), 100, 0.95)
+		run.Law("a limit, while a worker stops", first, 100, 5)
+		settled := since(second, lower.Add(time.Second))
+		run.Law("a lower limit", settled, 50, 5)
+		run.Used("a lower limit", settled, 50, 0.97)
+		run.Used("a higher limit", since(all, higher.Add(time.Second)), 150, 0.97)
+		run.Law("the highest of three limits", all, 150, 5)
+	}
+}
+
+// sharedBesideOwn: what tenants leave of a shared limit, because their own limits hold them back, goes to
+// others.
+func sharedBesideOwn(t *testing.T) func(run *pacer.Run) {
+	const rate, own = 100, 5
+	server := redistest.Start(t)
+	l := newLeased(t, server.Client(), server.Options(), sharedLimit(throttle.TokenBucket, rate, 5),
+		// A call waits for a lease for a moment. With a burst, a tenant's own limit makes up for that.
+		limits.Limit{Name: "tenant", Per: []string{"tenant"}, Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(own), Burst: 3})
+	held, free := l.of("q@2", 4), l.of("q@3", 1)[0]
+	faster := throttle.PerSecond(2 * rate)
+	l.set.Tenants = map[string]limits.Tenant{free: {Limits: map[string]map[string]limits.Change{"q": {"tenant": {Rate: &faster}}}}}
+	if err := operate.Publish(t.Context(), l.client, l.set); err != nil {
+		t.Fatal(err)
+	}
+	l.enqueue(100, held...)
+	l.enqueue(8*rate, free)
+	l.work()
+	from := l.wait(rate)
+	l.wait(5 * rate)
+	all := l.all()
+	return func(run *pacer.Run) {
+		run.Used("a limit beside own limits", since(all, from), rate, 0.97)
+		run.Law("a limit beside own limits", all, rate, 5)
+		for _, tenant := range held {
+			run.Law("a tenant's own limit", l.tenants[tenant], own, 3)
+			run.Used("a tenant's own limit", since(l.tenants[tenant], from), own, 0.95)
+		}
+	}
+}
+
+// sharedBesideAway: what a partition would have got, whose node does not answer, goes to the others.
+func sharedBesideAway(t *testing.T) func(run *pacer.Run) {
+	const rate = 100
+	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")
+	l := newLeased(t, cluster.Client(), cluster.Options(), sharedLimit(throttle.LeakyBucket, rate, 0))
+	node := func(home string) *redistest.Server { return cluster.Owner(cluster.Slot(store.Key(home, "waiting"))) }
+	away := node("q")
+	for _, home := range l.layout.Names() {
+		if n := node(home); n != node("q") {
+			away = n
+		}
+	}
+	l.enqueue(400, l.everywhere(1)...)
+	l.work()
+	l.wait(rate)
+	away.Pause()
+	gone := time.Now()
+	l.wait(3 * rate)
+	meanwhile := l.all()
+	away.Resume()
+	l.wait(rate)
+	all := l.all()
+	return func(run *pacer.Run) {
+		run.Used("a limit, by those whose node is there", since(meanwhile, gone.Add(time.Second)), rate, 0.97)
+		run.Law("a limit, while a node is away and after", all, rate, 1)
+	}
+}
+
+// TestDamagedLeases: a shared limit whose bucket or ledger cannot be read is a fault that is reported, not a
+// call beyond the limit.
+func TestDamagedLeases(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client, ctx := server.Client(), t.Context()
+	l := newLeased(t, client, server.Options(), sharedLimit(throttle.LeakyBucket, 100, 0))
+	l.enqueue(5, l.of("q", 1)...)
+	bucket, ledger := store.Key("q", "b:account:"), store.Key("q", "ledger")
+	for _, text := range []string{"l", "l 1 2", "l 1 2 3 4 5 6 x", "l 1 2 3 4 5 6 7 8", "l 99999999999999999999 0 0 0 0 0 0", "l 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0"} {
+		if err := client.Set(ctx, bucket, text, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		asks, err := store.AskScript.Run(ctx, client, store.ScriptKeys("q"), "q", 0, partition.Horizon.Microseconds())
+		if err != nil || len(asks.([]any)) != 0 {
+			t.Errorf("a bucket of %q asks for %v, %v", text, asks, err)
+		}
+		if _, err := store.GrantScript.Run(ctx, client, store.ScriptKeys("q"), "q", "account", 1, 9, 1, 1); err != nil {
+			t.Errorf("a bucket of %q is granted permits: %v", text, err)
+		}
+		if now := client.Get(ctx, bucket).Val(); now != text {
+			t.Errorf("a bucket of %q is %q now", text, now)
+		}
+		if n := client.Del(ctx, store.Key("q", "faults")).Val(); n != 1 {
+			t.Errorf("a bucket of %q is no fault", text)
+		}
+	}
+	client.Del(ctx, bucket)
+	client.Set(ctx, ledger, "7 no json", 0)
+	l.work()
+	until(t, "the lessor has asked", func() bool { return client.Exists(ctx, bucket).Val() == 1 })
+	if text := client.Get(ctx, ledger).Val(); text != "7 no json" || len(l.all()) > 0 {
+		t.Errorf("the ledger is %q, and %d calls were made", text, len(l.all()))
+	}
+	client.Del(ctx, ledger)
+	l.wait(5)
+}
+
+// TestLedgerIsStoredBeforeItIsUsed: no part of a limit is leased twice if two workers lease, if a ledger is
+// set back to an older one, or if it is lost.
+func TestLedgerIsStoredBeforeItIsUsed(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client, ctx := server.Client(), t.Context()
+	l := newLeased(t, client, server.Options(), sharedLimit(throttle.LeakyBucket, 100, 0))
+	clock := &redisClock{redis: client, queue: "q"}
+	if err := clock.start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var leased []partition.Span
+	holders := 0
+	// ask lets a new holder ask a worker for three permits, and returns how many spans it got.
+	ask := func(from *lessor, want error) int {
+		t.Helper()
+		holders++
+		a := leaseAsk{limit: "account", spec: limitlua.Spec{Algorithm: "lb", Permit: 10_000, Flow: 1}}
+		a.Ask = partition.Ask{Member: "q@2", Holder: fmt.Sprint(holders), Want: 3, Weight: 1}
+		answers, err := from.lease([][]leaseAsk{{a}})
+		if !errors.Is(err, want) {
+			t.Fatalf("%v; want %v", err, want)
+		}
+		if err != nil {
+			return 0
+		}
+		for _, span := range answers[0][0].Spans {
+			for _, other := range leased {
+				if span.From.US < other.End.US && other.From.US < span.End.US {
+					t.Errorf("%+v and %+v overlap", span, other)
+				}
+			}
+			leased = append(leased, span)
+		}
+		return len(answers[0][0].Spans)
+	}
+	worker := func() *lessor {
+		return newLessor(l.layout, "w", client, map[string]*redisClock{"q": clock, "q@2": clock}, newRoles(client, "w"), slog.New(slog.DiscardHandler))
+	}
+	one, two := worker(), worker()
+	got := ask(one, nil) + ask(two, nil)
+	ask(one, errLedger)
+	got += ask(one, nil)
+	key := store.Key("q", "ledger")
+	old := client.Get(ctx, key).Val()
+	got += ask(one, nil)
+	client.Set(ctx, key, old, 0)
+	ask(one, errLedger)
+	ask(one, nil) // nothing that may be leased already
+	ask(two, errLedger)
+	ask(two, nil)
+	client.Del(ctx, key)
+	if one.ledgers, two.ledgers = nil, nil; ask(one, nil) > 0 || ask(two, nil) > 0 {
+		t.Error("what was leased is not known, and more is leased")
+	}
+	if got < 3 {
+		t.Errorf("%d spans were leased", got)
+	}
+}
