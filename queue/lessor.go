@@ -283,7 +283,7 @@ func readAsks(reply any, home string) (asks []leaseAsk, err error) {
 		one := read.List()
 		a := leaseAsk{limit: one.Text(), spec: limitlua.Spec{Algorithm: one.Text(), Permit: one.Int(), Flow: one.Int(), Burst: one.Int()}}
 		a.id = one.Text()
-		a.Ask = partition.Ask{Member: home, Holder: home + ":" + a.id, Version: uint64(one.Int()), Want: one.Int(), Least: one.Int(), Weight: one.Float()}
+		a.Ask = partition.Ask{Member: home, Holder: home + ":" + a.id, Version: uint64(one.Int()), Want: one.Int(), Least: one.Int(), Weight: one.Float(), Firsts: one.Int()}
 		for keep := one.List(); keep.More(); {
 			var s partition.Span
 			s.From.US, s.From.Units, s.End.US, s.End.Units = keep.Int(), keep.Int(), keep.Int(), keep.Int()

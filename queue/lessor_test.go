@@ -231,21 +231,24 @@ func sharedThroughChanges(t *testing.T) func(run *pacer.Run) {
 }
 
 // sharedBesideOwn: what tenants leave of a shared limit, because their own limits hold them back, goes to
-// others.
+// others, in equal parts to those of their partition and of another one.
 func sharedBesideOwn(t *testing.T) func(run *pacer.Run) {
 	const rate, own = 100, 5
 	server := redistest.Start(t)
 	l := newLeased(t, server.Client(), server.Options(), sharedLimit(throttle.TokenBucket, rate, 5),
 		// A call waits for a lease for a moment. With a burst, a tenant's own limit makes up for that.
 		limits.Limit{Name: "tenant", Per: []string{"tenant"}, Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(own), Burst: 3})
-	held, free := l.of("q@2", 4), l.of("q@3", 1)[0]
+	held, free := l.of("q@2", 7)[1:], []string{l.of("q@2", 1)[0], l.of("q@3", 1)[0]}
 	faster := throttle.PerSecond(2 * rate)
-	l.set.Tenants = map[string]limits.Tenant{free: {Limits: map[string]map[string]limits.Change{"q": {"tenant": {Rate: &faster}}}}}
+	l.set.Tenants = map[string]limits.Tenant{}
+	for _, tenant := range free {
+		l.set.Tenants[tenant] = limits.Tenant{Limits: map[string]map[string]limits.Change{"q": {"tenant": {Rate: &faster}}}}
+	}
 	if err := operate.Publish(t.Context(), l.client, l.set); err != nil {
 		t.Fatal(err)
 	}
 	l.enqueue(100, held...)
-	l.enqueue(8*rate, free)
+	l.enqueue(6*rate, free...)
 	l.work()
 	from := l.wait(rate)
 	l.wait(5 * rate)
@@ -257,6 +260,8 @@ func sharedBesideOwn(t *testing.T) func(run *pacer.Run) {
 			run.Law("a tenant's own limit", l.tenants[tenant], own, 3)
 			run.Used("a tenant's own limit", since(l.tenants[tenant], from), own, 0.95)
 		}
+		n, of := float64(len(since(l.tenants[free[0]], from))), float64(len(since(l.tenants[free[1]], from)))
+		run.Number("what a tenant gets more or less than one alone in its partition", from, all[len(all)-1], max(n/of, of/n)-1, 0.1)
 	}
 }
 
@@ -323,7 +328,7 @@ func TestDamagedLeases(t *testing.T) {
 		t.Errorf("the ledger is %q, and %d calls were made", text, len(l.all()))
 	}
 	client.Del(ctx, ledger)
-	l.wait(5)
+	until(t, "all are called", func() bool { return len(l.all()) == 5 })
 }
 
 // TestLedgerIsStoredBeforeItIsUsed: no part of a limit is leased twice if two workers lease, if a ledger is

@@ -54,8 +54,8 @@ type Queue struct {
 	Durability Durability
 
 	// Partitions is over how many partitions the tenants are spread, at most [MaxPartitions]. Each
-	// is in a slot of a Redis Cluster of its own, and so on one of its nodes. A limit must be per
-	// tenant then, or one that can be [Limit.Leased]. 0 means 1. To change it, take the queue out of
+	// is in a slot of a Redis Cluster of its own, and so on one of its nodes. All limits but one
+	// that can be [Limit.Leased] must be per tenant then. 0 means 1. To change it, take the queue out of
 	// Redis first: [operate.Publish] refuses it for a queue that is there.
 	Partitions int
 
@@ -318,12 +318,17 @@ func (l Set) Validate() error {
 		if len(q.Limits) > maxLimits {
 			wrong(path+".limits", "%d limits; a queue has at most %d", len(q.Limits), maxLimits)
 		}
-		names := map[string]bool{}
+		names, shared := map[string]bool{}, ""
 		for i, limit := range q.Limits {
 			where := fmt.Sprintf("%s.limits[%d]", path, i)
 			at(where, limit.Validate())
-			if q.Partitions > 1 && !slices.Contains(limit.Per, "tenant") && !limit.Leased() {
-				wrong(where+".per", "partitions share only token_bucket and leaky_bucket limits without per, unit and adaptive; any other limit must be per tenant: add tenant, or leave out partitions")
+			if q.Partitions > 1 && limit.Leased() {
+				if shared != "" {
+					wrong(where+".per", "partitions share one limit at most, and %s is one: add tenant, or leave out partitions", check.Quote(shared))
+				}
+				shared = limit.Name
+			} else if q.Partitions > 1 && !slices.Contains(limit.Per, "tenant") {
+				wrong(where+".per", "partitions share only a token_bucket or a leaky_bucket without per, unit and adaptive; any other limit must be per tenant: add tenant, or leave out partitions")
 			}
 			if names[limit.Name] && limit.Name != "" {
 				wrong(where+".name", "%s is the name of another limit of this queue", check.Quote(limit.Name))

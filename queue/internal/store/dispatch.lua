@@ -251,7 +251,7 @@ end
 -- is the time that the job takes of the limit of which it takes most. The typical part
 -- follows the median of the last seven jobs, so that no single job determines it.
 local vtime = headgate .. 'vtime'
-local known = read('HMGET', vtime, '*', '*unit', '*parts', '*clock', '*typical')
+local known = read('HMGET', vtime, '*', '*unit', '*parts', '*clock', '*typical', '*firsts')
 
 local virtual, looked_at = score_read(known[1]), score_read(known[4])
 local stepped = looked_at > now + 500000
@@ -275,6 +275,11 @@ local function median()
 end
 local typical = score_read(known[5])
 if reset or typical <= 0 then typical = 1 end
+
+-- firsts is how much of the queue went to tenants that started before the virtual time: their own limits
+-- had held them back. Who leases a shared limit to the partition gives it as much more.
+local firsts, leased = score_read(known[6]), false
+for _, entry in ipairs(shared) do leased = leased or entry.spec.leased end
 
 local function part_of(costs)
   if unit == 'permits' then return costs[''] end
@@ -725,6 +730,7 @@ local function run(lane, start, s, shared_by, due_us, share)
   elseif turn.limits then
     finish[tenant] = finish_of(tenant) + (turn.spent - expected) / turn.limits.w
   end
+  if leased and turn.spent > 0 and start < virtual then firsts = firsts + math.min(turn.spent, (virtual - start) * turn.limits.w) end
   -- The queue's virtual time is the start of the job that went last.
   if turn.spent > 0 then virtual = math.max(virtual, start + (turn.spent - turn.last) / turn.limits.w) end
   backlog_add(tenant, -turn.taken)
@@ -816,6 +822,7 @@ if keep[1] or drop[1] or reset or stepped or math.abs(now - looked_at) > 1000000
   if usual and usual > 0 and (usual > 2 * typical or usual < typical / 2) then typical = usual end
   keep[#keep + 1], keep[#keep + 2] = '*parts', parts_write(parts)
   keep[#keep + 1], keep[#keep + 2] = '*typical', score_write(typical)
+  if leased then keep[#keep + 1], keep[#keep + 2] = '*firsts', score_write(firsts) end
   plan('HSET', vtime, unpack(keep))
   if drop[1] then plan('HDEL', vtime, unpack(drop)) end
   -- A credit never lasts longer than a day.

@@ -18,7 +18,8 @@
 --               the worker that looked at them has no handler for their kind
 --   vtime       hash: tenant -> virtual finish time; '*' -> the queue's virtual time;
 --               '*unit' -> its unit; '*parts' -> what the last jobs added to it;
---               '*typical' -> what a job usually adds; '*clock' -> time of the last dispatch, µs
+--               '*typical' -> what a job usually adds; '*clock' -> time of the last dispatch, µs;
+--               '*firsts' -> of a partition with a shared limit: what went to tenants without backlog
 --   pauses      hash: scope -> "until_us by reason", or for a hold (see formats.lua)
 --               "until_us tried length_us since_us probe reason"; scope: a tenant, '*' the
 --               queue, k:KIND; for holds a:KIND the account of a kind, a:KIND;TENANT a

@@ -4,10 +4,10 @@
 -- ARGV[1]   queue
 -- ARGV[2]   shift_us: by how much the ledger's clock is ahead of this Redis's
 -- ARGV[3]   horizon_us: until when from now jobs count that their own limits hold back
--- Returns   for each leased limit {name, a, p, r, b, id, version, want, least, weight, keep}, see
+-- Returns   for each leased limit {name, a, p, r, b, id, version, want, least, weight, firsts, keep}, see
 --           Ask in internal/partition. What a bucket does not keep it never spends. keep has
 --           four numbers for each span: where it begins and ends, each in µs and units
--- Bound: it looks at 16 lanes and their own limits, and counts the others like these.
+-- Bound: it looks at 24 lanes and their own limits, and counts the others like these.
 -- Full memory: it runs (allow-oom), so that jobs go: it writes one small key for each limit.
 local now = clock()
 local shift, horizon = tonumber(ARGV[2]), now + tonumber(ARGV[3])
@@ -28,30 +28,41 @@ local function own_admits(limits)
 end
 
 -- could_go returns how many jobs only shared limits hold, as far as the first lanes tell, the weight of
--- their tenants, and the first lane.
+-- the tenants with backlog, and the first lane. A tenant whose next job starts before the virtual time has
+-- none: it was held by its own limits.
 local function could_go()
   if read('EXISTS', asynq .. 'paused') == 1 then return 0, 0 end
   local jobs, weight, known = 0, 0, {}
-  local function count(lanes, all)
+  local function each(lanes, all, fn)
     for _, lane in ipairs(lanes) do
-      attempt('lane ' .. lane, function()
-        local limits = lane_limits(lane, now)
-        jobs = jobs + math.min(lane_length(lane), own_admits(limits)) * all / #lanes
-        if not known[limits.tenant] then known[limits.tenant], weight = true, weight + limits.w * all / #lanes end
-      end)
+      attempt('lane ' .. lane, function() fn(lane, lane_limits(lane, now), all / #lanes) end)
     end
     return lanes[1]
   end
+  local function count(lane, limits, times) jobs = jobs + math.min(lane_length(lane), own_admits(limits)) * times end
+  local virtual = score_read(read('HGET', headgate .. 'vtime', '*'))
+  local function weigh(limits, times)
+    if not known[limits.tenant] then known[limits.tenant], weight = true, weight + limits.w * times end
+  end
   local ready = read('ZRANGE', headgate .. 'ready', 0, FEW - 1)
-  local first = count(ready, #ready < FEW and #ready or read('ZCARD', headgate .. 'ready'))
+  local first = each(ready, #ready < FEW and #ready or read('ZCARD', headgate .. 'ready'), count)
+  local behind = read('ZRANGEBYSCORE', headgate .. 'ready', score_write(virtual), '+inf', 'LIMIT', 0, FEW)
+  each(behind, #behind < FEW and #behind or read('ZCOUNT', headgate .. 'ready', score_write(virtual), '+inf'), function(_, limits, times)
+    weigh(limits, times)
+  end)
+  -- A tenant that just had its turn may wait for its own limit for a moment.
   local soon = read('ZRANGEBYSCORE', headgate .. 'waiting', '-inf', int(horizon), 'LIMIT', 0, FEW)
-  local second = count(soon, #soon < FEW and #soon or read('ZCOUNT', headgate .. 'waiting', '-inf', int(horizon)))
+  local second = each(soon, #soon < FEW and #soon or read('ZCOUNT', headgate .. 'waiting', '-inf', int(horizon)), function(lane, limits, times)
+    count(lane, limits, times)
+    if score_read(read('HGET', headgate .. 'vtime', limits.tenant)) >= virtual then weigh(limits, times) end
+  end)
   return jobs, weight, first or second
 end
 
 local function ask()
   local jobs, weight, first = could_go()
-  local least, typical = ONE, math.max(1, score_read(read('HGET', headgate .. 'vtime', '*typical')))
+  local known, least = read('HMGET', headgate .. 'vtime', '*typical', '*firsts'), ONE
+  local typical, firsts = math.max(1, score_read(known[1])), score_read(known[2])
   if first then
     local id = read('ZRANGE', lane_key(first), 0, 0)[1]
     if id then
@@ -74,7 +85,7 @@ local function ask()
       for i, number in ipairs(keep) do words[i] = int(number) end
       asks[#asks + 1] = {
         entry.name, spec.a, int(spec.p), int(spec.r), int(spec.b), int(b.id), int(b.version),
-        int(math.max(0, permits - have)), int(n), string.format('%.17g', weight), words,
+        int(math.max(0, permits - have)), int(n), string.format('%.17g', weight), int(math.floor(firsts)), words,
       }
     end
   end
