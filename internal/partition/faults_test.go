@@ -232,7 +232,7 @@ func TestQuotaUnderFaults(t *testing.T) {
 		spent += len(w.calls)
 
 	})
-	if !t.Failed() && (spent < 1000 || full < 10) {
+	if !t.Failed() && (spent < 300 || full < 10) {
 		t.Errorf("only %d calls, and %d windows used up", spent, full)
 	}
 }

@@ -10,9 +10,13 @@ import (
 
 	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/testlong"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	testlong.SameCases()
+	redistest.Main(m)
+}
 
 //go:embed testdata/spans.lua
 var spansLua string
