@@ -41,6 +41,7 @@ type lessor struct {
 	shared bool          // the queue has shared limits
 	wanted time.Duration // when a partition last had jobs for one, on the boot clock
 	stir   chan struct{} // closed when all partitions are to be asked at once
+	lag    time.Duration // how long it takes until a partition has what was leased
 
 	asks coalesce.Batcher[[]leaseAsk, []partition.Answer]
 
@@ -80,6 +81,7 @@ type leaseAsk struct {
 const (
 	idleAsks   = 250 * time.Millisecond // between two asks if no partition had jobs for a second
 	noAsks     = time.Second            // the same, without shared limits
+	maxLag     = 500 * time.Millisecond // of a slow Redis
 	sharedAsks = 5 * time.Millisecond   // how long partitions wait for others, to share a change of the ledger
 	lessorLast = 2 * time.Second        // how long a worker leases without taking the role again
 	keepLedger = 24 * time.Hour         // once nobody asks
@@ -258,6 +260,8 @@ func (l *lessor) round(ctx context.Context, home string) error {
 	if !l.noted(home, asks) {
 		return nil
 	}
+	began := boottime.Now()
+	defer func() { l.took(boottime.Now() - began) }()
 	answers, err := l.asks.Do(asks)
 	if err != nil {
 		return err
@@ -275,6 +279,14 @@ func (l *lessor) round(ctx context.Context, home string) error {
 		}
 	}
 	return nil
+}
+
+// took records how long a round took: twice that, because the next one may take longer. It is forgotten
+// slowly.
+func (l *lessor) took(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lag = min(max(2*d, l.lag*9/10), maxLag)
 }
 
 // readAsks decodes the reply of lease_ask.lua.
@@ -304,7 +316,11 @@ var errLedger = errors.New("another worker has changed the ledger")
 func (l *lessor) lease(batch [][]leaseAsk) (answers [][]partition.Answer, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
 	defer cancel()
-	now := l.clocks[l.of.Queue].now().UnixMicro()
+	l.mu.Lock()
+	lag := l.lag
+	l.mu.Unlock()
+	// What begins before it is there is of no use.
+	now := l.clocks[l.of.Queue].now().Add(lag).UnixMicro()
 	if l.ledgers == nil {
 		if err := l.read(ctx, now); err != nil {
 			return nil, err

@@ -296,10 +296,9 @@ func sharedBesideAway(t *testing.T) func(run *pacer.Run) {
 // TestDamagedLeases: a shared limit whose bucket or ledger cannot be read is a fault that is reported, not a
 // call beyond the limit.
 func TestDamagedLeases(t *testing.T) {
-	t.Parallel()
 	server := redistest.Start(t)
 	client, ctx := server.Client(), t.Context()
-	l := newLeased(t, client, server.Options(), sharedLimit(throttle.LeakyBucket, 100, 0))
+	l := newLeased(t, client, server.Options(), sharedLimit(throttle.LeakyBucket, 20, 0))
 	l.enqueue(5, l.of("q", 1)...)
 	bucket, ledger := store.Key("q", "b:account:"), store.Key("q", "ledger")
 	for _, text := range []string{"l", "l 1 2", "l 1 2 3 4 5 6 x", "l 1 2 3 4 5 6 7 8", "l 99999999999999999999 0 0 0 0 0 0", "l 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0"} {
