@@ -2,7 +2,7 @@
 
 GO ?= go
 # Packages tested in parallel, beside the browser and the modules: most of them mostly wait.
-P ?= 3
+P ?= 2
 # Packages whose tests run fleets. Their processes have real-time priority, and starve other tests.
 FLEETS := /internal/test/(e2e|faults)$$
 # Packages with tests that measure time, or what a job costs, and the names of these tests. No other
@@ -59,7 +59,7 @@ test: export GOFLAGS += $(LEAN)
 test: deps ## Run what CI runs: deps, lint and all tests
 	$(GO) build $(PKGS)
 	@$(MAKE) --no-print-directory -j 4 test-lint test-packages test-modules
-	@$(MAKE) --no-print-directory -j 2 test-queue test-parts
+	@$(MAKE) --no-print-directory test-queue test-parts
 	@$(MAKE) --no-print-directory bench PKGS="$$($(GO) list $(PKGS) | grep -vE '$(FLEETS)' | xargs)"
 
 .PHONY: test-measured test-lint vet-modules

@@ -13,7 +13,7 @@ import (
 func TestMain(m *testing.M) {
 	pacer.Main()
 	// Parallel tests mostly wait.
-	_ = flag.Set("test.parallel", "12")
+	_ = flag.Set("test.parallel", "8")
 	testlong.SameCases()
 	_ = flag.Set("rapid.checks", strconv.Itoa(testlong.Of(25, 100)))
 	redistest.OneServer(

@@ -9,6 +9,6 @@ import (
 
 func TestMain(m *testing.M) {
 	// Tests wait for pages far more than they compute.
-	_ = flag.Set("test.parallel", "4")
+	_ = flag.Set("test.parallel", "3")
 	redistest.Main(m)
 }
