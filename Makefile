@@ -59,7 +59,8 @@ test: export GOFLAGS += $(LEAN)
 test: deps ## Run what CI runs: deps, lint and all tests
 	$(GO) build $(PKGS)
 	@$(MAKE) --no-print-directory -j 4 test-lint test-packages test-modules
-	@$(MAKE) --no-print-directory test-queue test-parts
+	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(TEST) -p 1 -skip '$(TIMED)' $(TESTFLAGS)
+	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
 	@$(MAKE) --no-print-directory bench PKGS="$$($(GO) list $(PKGS) | grep -vE '$(FLEETS)' | xargs)"
 
 .PHONY: test-measured test-lint vet-modules
@@ -87,17 +88,6 @@ test-modules: test-browser
 	@for module in $(MODULES); do \
 		(set -x; cd $$module; $(PLAIN) -count 1 ./...) || exit 1; \
 	done
-
-# The core under the race detector.
-.PHONY: test-queue test-throttle test-parts
-test-queue:
-	$(GO) list $(PKGS) | grep -E '/queue$$' | xargs -r $(TEST) -skip '$(TIMED)' $(TESTFLAGS)
-
-test-throttle:
-	$(GO) list $(PKGS) | grep -E '$(CORE)' | grep -v '/queue$$' | xargs -r $(TEST) -p 1 -skip '$(TIMED)' $(TESTFLAGS)
-
-test-parts: test-throttle
-	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
 
 .PHONY: test-long
 test-long: modern ## Run test with the long models at full length, after a change of the core

@@ -333,7 +333,7 @@ func (l *lessor) lease(batch [][]leaseAsk) (answers [][]partition.Answer, err er
 			if of == nil {
 				of = &ledgerOf{a.spec, partition.NewRateLedger(a.spec)}
 				if l.lost {
-					of.Ledger.Lost(now)
+					of.Ledger.Lost(now + maxLag.Microseconds())
 				}
 				l.ledgers[a.limit] = of
 			} else if a.Member == l.of.Queue && a.spec != of.Spec { // it is the last to get new limits
@@ -375,7 +375,7 @@ func (l *lessor) read(ctx context.Context, now int64) error {
 	l.unsaved = number < l.number // a failover lost the newer ones
 	if l.unsaved {
 		for _, of := range ledgers {
-			of.Ledger.Lost(now)
+			of.Ledger.Lost(now + maxLag.Microseconds()) // another worker may have leased as far ahead
 		}
 	}
 	l.lost = number == 0 && (l.number > 0 || store.LostAt(epoch.Val()) > 0)

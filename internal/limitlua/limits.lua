@@ -64,7 +64,8 @@
 --            holder and the version of its account at the ledger (internal/partition), by how
 --            much the ledger's clock is ahead of this Redis's, µs, the part of the limit that
 --            the holder gets and how much of what can be leased is, in millionths, the latest
---            moment given, and when this was written. Spans are on the ledger's clock. A span is a part of the timeline of a rate that only this bucket has:
+--            moment given, and when this was written. Spans are on the ledger's clock. A span
+--            is a part of the timeline of a rate that only this bucket has:
 --            "p r b from frac next frac keep frac", its rate and burst, where it begins, up
 --            to where it is spent, and where what may be spent ends
 -- A paused bucket has " !UNTIL REASON" behind its text, or behind the log's "@at".
@@ -347,7 +348,7 @@ function make.lease()
   local k = {}
 
   -- A holder has a state and a name of its own: that of one that was lost is never used again.
-  function k.blank(s, now) 
+  function k.blank(s, now)
     s.id, s.version, s.shift, s.share, s.used, s.last, s.at, s.spans, s.fresh = now, 0, 0, 1000000, 0, 0, now, {}, true
   end
 

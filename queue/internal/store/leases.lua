@@ -27,7 +27,8 @@ local function lease_keep(s, now, permits)
 end
 
 -- lease_accept takes an answer of the ledger: the part of the limit that the bucket gets and how much of
--- what can be leased is, in millionths, and spans by time, seven numbers each: p, r, b, from, frac, end, frac. Old answers change nothing.
+-- what can be leased is, in millionths, and spans by time, seven numbers each: p, r, b, from, frac, end,
+-- frac. Old answers change nothing.
 local function lease_accept(s, version, share, used, numbers)
   if version <= s.version then return end
   s.share, s.used = share, used
