@@ -101,7 +101,7 @@ func (l *lessor) Run(ctx context.Context) {
 		all.Go(func() { l.serve(ctx, home) })
 	}
 	l.repeat(ctx, "cannot take the role of who leases; retrying", l.of.Queue, func() (time.Duration, error) {
-		return lessorLast / 4, l.lead(ctx)
+		return lessorLast / 2, l.lead(ctx)
 	})
 	l.resign()
 }

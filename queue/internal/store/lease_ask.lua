@@ -60,6 +60,9 @@ local function could_go()
 end
 
 local function ask()
+  local any = false
+  for _, entry in ipairs(shared_limits(now)) do any = any or entry.spec.leased end
+  if not any then return {} end
   local jobs, weight, first = could_go()
   local known, least = read('HMGET', headgate .. 'vtime', '*typical', '*firsts'), ONE
   local typical, firsts = math.max(1, score_read(known[1])), score_read(known[2])
