@@ -81,10 +81,16 @@ func (s *Sentinel) Primary() string {
 	return strings.Join(addr, ":")
 }
 
-// Tolerate sets for how long a server may be silent before the sentinel takes it for down.
+// Tolerate sets for how long a server may be silent before the sentinel takes it for down, or for too
+// bad to be made the primary. A sentinel takes no replica that has not answered five of its pings.
 func (s *Sentinel) Tolerate(silence time.Duration) {
 	s.t.Helper()
-	if err := s.client.Set(s.t.Context(), sentinelMaster, "down-after-milliseconds", strconv.FormatInt(silence.Milliseconds(), 10)).Err(); err != nil {
+	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+	if err := s.client.Set(s.t.Context(), sentinelMaster, "down-after-milliseconds", ms(silence)).Err(); err != nil {
+		s.t.Fatalf("redistest: sentinel: %v", err)
+	}
+	pings := redis.NewStatusCmd(s.t.Context(), "sentinel", "debug", "ping-period", ms(silence/5))
+	if err := s.client.Process(s.t.Context(), pings); err != nil {
 		s.t.Fatalf("redistest: sentinel: %v", err)
 	}
 }
