@@ -31,6 +31,11 @@ func (in *Inspector) AgeForecast(queue string) (renewed func(context.Context) (b
 	}
 }
 
+// KeepForecast makes the forecast of a queue last for d, as one that took long to read.
+func (in *Inspector) KeepForecast(queue string, d time.Duration) {
+	in.watch(queue).forecast.until = time.Now().Add(d)
+}
+
 // DrawLanes returns the lanes of a new forecast, and which part of all lanes they are.
 func DrawLanes(ctx context.Context, client redis.UniversalClient, queue string) (names []string, part float64, err error) {
 	f, err := readForecast(ctx, client, queue, atOnce)

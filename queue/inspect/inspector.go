@@ -29,13 +29,13 @@ import (
 // reading takes more than 20 ms, the result is kept fifty times as long, up to 10 s, so
 // that reading takes at most a fiftieth of the time. For more than 500 lanes the next
 // reading is made in the background, and meanwhile the last one is used for up to 10 s
-// beyond its time. Changes of pauses, overrides and limits are seen at once, and the job
-// or tenant in question is read again for each question: the time of that is the time of
-// the answer. Nothing is read while nobody asks.
+// beyond its time. Changes of pauses, overrides and limits are seen at once, what workers
+// serve within a second, and the job or tenant in question is read again for each question:
+// the time of that is the time of the answer. Nothing is read while nobody asks.
 type Inspector struct {
 	redis   redis.UniversalClient
 	keys    *encryption.Keys
-	serving renewed[serving]
+	serving refreshed.Value[serving]
 
 	mu      sync.Mutex
 	queues  map[string]*watched                           // by partition
@@ -46,7 +46,10 @@ type Inspector struct {
 // close. It is safe for concurrent use. A program should have only one, because readings
 // are shared within it.
 func New(client redis.UniversalClient) *Inspector {
-	return &Inspector{redis: client, serving: newRenewed[serving](), queues: map[string]*watched{}, layouts: map[string]*refreshed.Value[partition.Layout]{}}
+	return &Inspector{
+		redis: client, queues: map[string]*watched{}, layouts: map[string]*refreshed.Value[partition.Layout]{},
+		serving: refreshed.Value[serving]{Read: func(ctx context.Context) (serving, error) { return readServing(ctx, client) }},
+	}
 }
 
 // Decrypt makes the Inspector decrypt payloads and results; see [queue.Client.Encrypt]. It must be called
@@ -137,24 +140,23 @@ func (in *Inspector) forecast(ctx context.Context, w *watched, queue string, sta
 		r.last = changed // nil: more than pauses changed
 	}
 	f, fresh, err := r.get(ctx, r.last.late(), func(ctx context.Context, rest func(time.Duration)) (*forecast, error) {
-		return in.readForecast(ctx, queue, rest)
+		return readForecast(ctx, in.redis, queue, rest)
 	})
 	if err != nil {
 		return nil, err
 	}
-	own := f.copy()
-	own.fresh = fresh
-	return own, nil
-}
-
-// readForecast reads a forecast and the kinds that workers serve.
-func (in *Inspector) readForecast(ctx context.Context, queue string, rest func(time.Duration)) (*forecast, error) {
-	f, err := readForecast(ctx, in.redis, queue, rest)
+	kinds, err := in.kindsServed(ctx, queue)
 	if err != nil {
 		return nil, err
 	}
-	f.kinds, err = in.kindsServed(ctx, queue)
-	return f, err
+	if !maps.Equal(kinds, f.kinds) || (kinds == nil) != (f.kinds == nil) {
+		served := *f
+		served.kinds, served.run = kinds, &modelRun{}
+		f, r.last = &served, &served
+	}
+	own := f.copy()
+	own.fresh = fresh
+	return own, nil
 }
 
 // late returns for how long after its time a forecast is used while the next one is read,

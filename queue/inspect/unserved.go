@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -147,21 +146,11 @@ type serving map[string]map[string]bool
 // kindsServed returns the escaped kinds for which workers of a partition's queue have handlers; nil
 // if no worker serves the queue.
 func (in *Inspector) kindsServed(ctx context.Context, queue string) (map[string]bool, error) {
-	done, err := take(ctx, in.serving.turn)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	kinds, _, err := in.serving.get(ctx, 0, func(ctx context.Context, _ func(time.Duration)) (*serving, error) {
-		return readServing(ctx, in.redis)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return (*kinds)[partition.QueueOf(queue)], nil
+	kinds, err := in.serving.Get(ctx, readingAge, true)
+	return kinds[partition.QueueOf(queue)], err
 }
 
-func readServing(ctx context.Context, client redis.UniversalClient) (*serving, error) {
+func readServing(ctx context.Context, client redis.UniversalClient) (serving, error) {
 	now, err := store.Time(ctx, client, workers.ListKey)
 	if err != nil {
 		return nil, fmt.Errorf("list the workers: %w", err)
@@ -184,7 +173,7 @@ func readServing(ctx context.Context, client redis.UniversalClient) (*serving, e
 			}
 		}
 	}
-	return &all, nil
+	return all, nil
 }
 
 // unserved returns why no worker takes the jobs of a lane; nil if a worker does.
