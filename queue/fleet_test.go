@@ -222,7 +222,7 @@ func TestPeriodicLive(t *testing.T) {
 				if job.Periodic == id {
 					return job
 				}
-			case <-time.After(30 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatalf("no call of %s", id)
 			}
 		}

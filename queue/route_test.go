@@ -66,7 +66,7 @@ func TestWorkerWithoutQueues(t *testing.T) {
 					queues = append(queues, queue)
 				case err := <-ended:
 					t.Fatalf("the worker ended: %v", err)
-				case <-time.After(10 * time.Second):
+				case <-time.After(time.Minute):
 					t.Fatalf("jobs of %v were called only", queues)
 				}
 			}

@@ -161,7 +161,7 @@ func TestSuspectsWait(t *testing.T) {
 		select {
 		case id := <-called:
 			return id
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("%s was not called", what)
 			return ""
 		}

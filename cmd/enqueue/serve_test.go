@@ -66,7 +66,7 @@ func TestServeWithKeys(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("it does not end")
 	}
 	if strings.Contains(log.String(), secret) {

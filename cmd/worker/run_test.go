@@ -120,7 +120,7 @@ func endOf(t *testing.T, ended <-chan string) string {
 	select {
 	case errText := <-ended:
 		return errText
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("it goes on")
 		return ""
 	}
@@ -129,7 +129,7 @@ func endOf(t *testing.T, ended <-chan string) string {
 // untilReady waits until the worker's probe answers.
 func untilReady(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		_, errText, code := command(t.Context(), "healthcheck")
 		if code == 0 {
 			return

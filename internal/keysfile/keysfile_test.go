@@ -159,7 +159,7 @@ func TestStore(t *testing.T) {
 
 func waitFor(t *testing.T, log *logtest.Buffer, want string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(log.String(), want); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(log.String(), want); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the log lacks %q:\n%s", want, log)
 		}

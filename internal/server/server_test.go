@@ -406,7 +406,7 @@ func (l lines) await(t *testing.T, text string) {
 			if strings.Contains(line, text) {
 				return
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("it does not log %q", text)
 		}
 	}

@@ -135,7 +135,7 @@ func get(url string) (int, string) {
 
 func (w *world) until(what string, done func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(20 * time.Millisecond) { // other processes tell nobody
+	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(20 * time.Millisecond) { // other processes tell nobody
 		if time.Now().After(deadline) {
 			w.t.Fatal(what)
 		}

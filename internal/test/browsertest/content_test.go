@@ -58,7 +58,7 @@ func TestContent(t *testing.T) {
 	s.enqueue(s.call("stark", "/422/orders"))                // fails for good
 	prompt := ai.Request(`{"model":"m","max_tokens":20,"messages":[{"role":"user","content":"Hi"}]}`)
 	s.enqueue(queue.Job{Kind: "ai", Tenant: "acme", Payload: prompt, Costs: prompt.Costs()})
-	until(t, 20*time.Second, "all calls were made", func() bool {
+	until(t, "all calls were made", func() bool {
 		answers := map[lifecycle.Answer]int64{}
 		for _, name := range []string{"webhook", "ai"} {
 			o, err := inspect.New(s.rdb).Overview(t.Context(), name)

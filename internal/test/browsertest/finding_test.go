@@ -53,7 +53,7 @@ func TestFinding(t *testing.T) {
 		t.Fatal(err)
 	}
 	inspector := inspect.New(s.rdb)
-	until(t, 20*time.Second, "one job of each tenant went", func() bool {
+	until(t, "one job of each tenant went", func() bool {
 		o, err := inspector.Overview(t.Context(), "webhook")
 		return err == nil && o.Waiting == tenants+paused+1
 	})

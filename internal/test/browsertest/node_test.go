@@ -21,7 +21,7 @@ import (
 )
 
 // scenarioTimeout is far beyond what any scenario takes.
-const scenarioTimeout = 5 * time.Minute
+const scenarioTimeout = 20 * time.Minute
 
 const install = "these tests need Node 20 or later, npm and Chromium: scripts/install-test-deps.sh installs them"
 

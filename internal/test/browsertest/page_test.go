@@ -94,7 +94,7 @@ func TestActions(t *testing.T) {
 		}
 	}
 	inspector := inspect.New(client)
-	until(t, 10*time.Second, "one of many went", func() bool { return s.waiting(t, inspector, "many") == 120 })
+	until(t, "one of many went", func() bool { return s.waiting(t, inspector, "many") == 120 })
 
 	type which struct{ Tenant, Limit, ID string }
 	scenario(t, "actions.mjs", run{
@@ -291,7 +291,7 @@ func TestDev(t *testing.T) {
 	again.MaxAttempts = 3
 	ids := s.enqueue(append(jobs, again)...)
 	inspector := inspect.New(s.rdb)
-	until(t, time.Minute, "all of them have failed", func() bool {
+	until(t, "all of them have failed", func() bool {
 		o, err := inspector.Overview(t.Context(), "webhook")
 		return err == nil && o.Archived == int64(len(ids))
 	})

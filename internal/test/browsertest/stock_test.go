@@ -176,7 +176,7 @@ func (s *stage) stock() map[string]string {
 func (s *stage) settled() {
 	s.t.Helper()
 	inspector := inspect.New(s.rdb)
-	until(s.t, 20*time.Second, "what was stocked is where it is to be", func() bool {
+	until(s.t, "what was stocked is where it is to be", func() bool {
 		o, err := inspector.Overview(s.t.Context(), "webhook")
 		return err == nil && o.Archived == 22 && o.Retry+o.Active+o.Pending >= 4 && o.Scheduled == 4
 	})

@@ -93,14 +93,14 @@ scenario('a dialog keeps the focus, and restores it', async (page) => {
     }).observe(dialog, { attributeFilter: ['open'] });
     button('Go back').click();
   }));
-  assert.equal(await dialog.getByLabel('Reason').inputValue({ timeout: 2000 }), '');
+  assert.equal(await dialog.getByLabel('Reason').inputValue(), '');
 
   // So does a dialog opened right after the browser closed another, as on Escape.
   await page.evaluate(() => {
     document.querySelector('dialog[open]').close();
     [...document.querySelectorAll('button')].find((b) => b.textContent === 'Retry…').click();
   });
-  assert.equal(await dialog.getByLabel('Reason').inputValue({ timeout: 2000 }), '');
+  assert.equal(await dialog.getByLabel('Reason').inputValue(), '');
 });
 
 scenario('a menu closes, and restores the focus', async (page) => {

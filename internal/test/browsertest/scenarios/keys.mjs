@@ -45,5 +45,5 @@ scenario('without a key nothing is shown', { allow }, async (page, tab) => {
 scenario('a key that is revoked while the page is open', { allow, key: given.key }, async (page) => {
   await at.visit(page, at.tenants(given.queue));
   await ask('revoke the key');
-  await page.getByRole('dialog', { name: 'API key required' }).waitFor({ timeout: 20_000 });
+  await page.getByRole('dialog', { name: 'API key required' }).waitFor();
 });

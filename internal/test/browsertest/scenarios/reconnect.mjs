@@ -4,7 +4,6 @@ import { ask, base, given, scenario } from '../lib/scenario.mjs';
 import { accessible } from '../lib/rules.mjs';
 import * as at from '../lib/page.mjs';
 
-const patience = { timeout: 25_000 };
 const allow = [/net::ERR_/, /status of 5\d\d/, /ERR_INCOMPLETE_CHUNKED_ENCODING/];
 const banner = (page, text) => page.locator('.banner', { hasText: text });
 
@@ -13,14 +12,14 @@ scenario('the worker is killed and comes back', { allow }, async (page) => {
   const known = page.getByRole('link', { name: given.tenant, exact: true });
   await known.waitFor();
   await ask('kill the worker');
-  await banner(page, 'The server does not answer.').waitFor(patience);
+  await banner(page, 'The server does not answer.').waitFor();
   assert.ok(await known.isVisible(), 'the data shown is gone');
   await accessible(page, 'without a worker');
   await ask('start the worker');
-  await banner(page, 'The server does not answer.').waitFor({ state: 'detached', ...patience });
+  await banner(page, 'The server does not answer.').waitFor({ state: 'detached' });
   await at.live(page);
   await ask('enqueue', { tenant: 'newcomer' });
-  await page.getByRole('link', { name: 'newcomer', exact: true }).waitFor(patience);
+  await page.getByRole('link', { name: 'newcomer', exact: true }).waitFor();
 });
 
 // A worker that hangs closes no connection: the page sees only that no messages arrive.
@@ -31,12 +30,12 @@ scenario('the worker hangs and continues', { allow }, async (page) => {
   }).observe(document.body, { childList: true, subtree: true }));
   await ask('freeze the worker');
   try {
-    await page.locator('.banner').waitFor(patience);
+    await page.locator('.banner').waitFor();
     assert.equal(await page.evaluate(() => window.said), 'The server does not answer.');
   } finally {
     await ask('thaw the worker');
   }
-  await page.locator('.banner').waitFor({ state: 'detached', ...patience });
+  await page.locator('.banner').waitFor({ state: 'detached' });
 });
 
 scenario('Redis hangs and continues', { allow }, async (page) => {
@@ -46,27 +45,27 @@ scenario('Redis hangs and continues', { allow }, async (page) => {
   }).observe(document.body, { childList: true, subtree: true }));
   await ask('pause Redis');
   try {
-    await page.locator('.banner').waitFor(patience);
+    await page.locator('.banner').waitFor();
     assert.equal(await page.evaluate(() => window.said), 'Redis does not answer.');
   } finally {
     await ask('resume Redis');
   }
-  await page.locator('.banner').waitFor({ state: 'detached', ...patience });
+  await page.locator('.banner').waitFor({ state: 'detached' });
 });
 
 scenario('Redis is killed and comes back', { allow }, async (page, tab) => {
   await at.visit(page, at.tenants(given.queue));
   await ask('kill Redis');
-  await banner(page, 'Redis does not answer.').waitFor(patience);
+  await banner(page, 'Redis does not answer.').waitFor();
   await accessible(page, 'without Redis');
   // A page opened in the meantime shows the same.
   const late = await tab.context.newPage();
   await late.goto(`${base}/#/${at.tenants(given.queue)}`);
-  await banner(late, 'Redis does not answer.').waitFor(patience);
+  await banner(late, 'Redis does not answer.').waitFor();
   await ask('start Redis');
   for (const one of [page, late]) {
-    await banner(one, 'Redis does not answer.').waitFor({ state: 'detached', ...patience });
-    await one.getByRole('link', { name: given.tenant, exact: true }).waitFor(patience);
+    await banner(one, 'Redis does not answer.').waitFor({ state: 'detached' });
+    await one.getByRole('link', { name: given.tenant, exact: true }).waitFor();
   }
 });
 
@@ -80,17 +79,17 @@ for (const [gone, back, text] of [['kill Redis', 'start Redis', 'Redis does not 
     };
     await at.visit(page, at.tenants(given.queue));
     await ask(gone);
-    await banner(page, text).waitFor(patience);
+    await banner(page, text).waitFor();
     for (const to of pages) {
       await open(to);
       assert.ok(await banner(page, text).isVisible(), `${to}: the banner`);
       assert.doesNotMatch(await page.locator('main').innerText(), /no worker is running|no failures|no limits|no providers|no matching|no queue yet|jobs failed/i, to);
     }
     await ask(back);
-    await banner(page, text).waitFor({ state: 'detached', ...patience });
+    await banner(page, text).waitFor({ state: 'detached' });
     for (const to of pages) {
       await open(to);
-      await page.waitForFunction(() => !document.querySelector('main .skeleton, main .state.bad'), undefined, patience);
+      await page.waitForFunction(() => !document.querySelector('main .skeleton, main .state.bad'));
     }
   });
 }

@@ -26,7 +26,7 @@ scenario('a worker, and a queue without one', async (page) => {
 
   await ask('serve');
   // On a busy machine looks at the workers and at the queues are shared for up to 10 s each.
-  await badge(page).filter({ hasText: /^2 workers, (now|\d+ s ago)$/ }).waitFor({ timeout: 25_000 });
+  await badge(page).filter({ hasText: /^2 workers, (now|\d+ s ago)$/ }).waitFor();
   assert.ok(await badge(page).evaluate((e) => e.classList.contains('good')));
 
   await at.visit(page, at.workers());
