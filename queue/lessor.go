@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/boottime"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
 )
@@ -33,13 +34,14 @@ type lessor struct {
 	worker string // id of this process
 	redis  redis.UniversalClient
 	clocks map[string]*redisClock // by partition
+	limits map[string]*effective.Calendars
 	roles  *roles
 	logger *slog.Logger
 
 	mu     sync.Mutex
 	leads  bool
 	shared bool          // the queue has shared limits
-	wanted time.Duration // when a partition last had jobs for one, on the boot clock
+	wanted time.Duration // when a partition last had jobs for one that is not used up, on the boot clock
 	stir   chan struct{} // closed when all partitions are to be asked at once
 	lag    time.Duration // how long it takes until a partition has what was leased
 
@@ -66,7 +68,7 @@ func (o *ledgerOf) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &stored); err != nil {
 		return err
 	}
-	o.Spec, o.Ledger = stored.Spec, partition.NewRateLedger(stored.Spec)
+	o.Spec, o.Ledger = stored.Spec, partition.NewLedger(stored.Spec)
 	return o.Ledger.UnmarshalJSON(stored.Ledger)
 }
 
@@ -75,8 +77,13 @@ type leaseAsk struct {
 	limit string
 	spec  limitlua.Spec
 	id    string // of the bucket
+	had   int64  // permits of a quota
+	over  bool   // all of a quota is used up
 	partition.Ask
 }
+
+// useful reports whether the ledger has something to do for the ask.
+func (a *leaseAsk) useful() bool { return a.Want > 0 || len(a.Keep) > 0 || a.N != a.had }
 
 const (
 	idleAsks   = 250 * time.Millisecond // between two asks if no partition had jobs for a second
@@ -87,8 +94,8 @@ const (
 	keepLedger = 24 * time.Hour         // once nobody asks
 )
 
-func newLessor(of partition.Layout, worker string, client redis.UniversalClient, clocks map[string]*redisClock, roles *roles, logger *slog.Logger) *lessor {
-	l := &lessor{of: of, worker: worker, redis: client, clocks: clocks, roles: roles, logger: logger, stir: make(chan struct{})}
+func newLessor(of partition.Layout, worker string, client redis.UniversalClient, clocks map[string]*redisClock, limits map[string]*effective.Calendars, roles *roles, logger *slog.Logger) *lessor {
+	l := &lessor{of: of, worker: worker, redis: client, clocks: clocks, limits: limits, roles: roles, logger: logger, stir: make(chan struct{})}
 	l.asks.Run, l.asks.Gap = l.lease, sharedAsks
 	return l
 }
@@ -229,8 +236,8 @@ func (l *lessor) noted(home string, asks []leaseAsk) bool {
 	}
 	useful, wants := false, false
 	for _, a := range asks {
-		wants = wants || a.Want > 0
-		useful = useful || a.Want > 0 || len(a.Keep) > 0
+		wants = wants || a.Want > 0 && !a.over
+		useful = useful || a.useful()
 	}
 	if now := boottime.Now(); wants {
 		if now-l.wanted > time.Second {
@@ -249,7 +256,11 @@ func (l *lessor) round(ctx context.Context, home string) error {
 	if !known {
 		return nil
 	}
-	reply, err := store.AskScript.Run(ctx, l.redis, store.ScriptKeys(home), home, shift.Microseconds(), partition.Horizon.Microseconds())
+	var reply any
+	err := l.limits[home].Run(ctx, func(calendars string) (err error) {
+		reply, err = store.AskScript.Run(ctx, l.redis, store.ScriptKeys(home), home, shift.Microseconds(), partition.Horizon.Microseconds(), calendars)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -271,6 +282,9 @@ func (l *lessor) round(ctx context.Context, home string) error {
 			continue
 		}
 		args := []any{home, a.limit, a.id, answers[i].Version, int64(math.Ceil(1e6 * answers[i].Share)), int64(1e6 * answers[i].Used)}
+		if a.spec.Algorithm == "fw" {
+			args = append(args, answers[i].N, answers[i].From, answers[i].Until)
+		}
 		for _, s := range answers[i].Spans {
 			args = append(args, s.Permit, s.Flow, s.Burst, s.From.US, s.From.Units, s.End.US, s.End.Units)
 		}
@@ -293,10 +307,18 @@ func (l *lessor) took(d time.Duration) {
 func readAsks(reply any, home string) (asks []leaseAsk, err error) {
 	for read := store.Read(reply); read.More(); {
 		one := read.List()
-		a := leaseAsk{limit: one.Text(), spec: limitlua.Spec{Algorithm: one.Text(), Permit: one.Int(), Flow: one.Int(), Burst: one.Int()}}
+		a := leaseAsk{limit: one.Text(), spec: limitlua.Spec{Algorithm: one.Text(), Permit: one.Int(), Flow: one.Int(), Burst: one.Int(), Window: one.Int()}}
+		var calendar []int64
+		for starts := one.List(); starts.More(); {
+			calendar = append(calendar, starts.Int())
+		}
 		a.id = one.Text()
-		a.Ask = partition.Ask{Member: home, Holder: home + ":" + a.id, Version: uint64(one.Int()), Want: one.Int(), Least: one.Int(), Weight: one.Float(), Firsts: one.Int()}
-		for keep := one.List(); keep.More(); {
+		a.Ask = partition.Ask{Member: home, Holder: home + ":" + a.id, Version: uint64(one.Int()), Want: one.Int(), Least: one.Int(), Weight: one.Float(), Firsts: one.Int(), Calendar: calendar}
+		keep := one.List()
+		if a.spec.Algorithm == "fw" {
+			a.N, a.had, a.over = keep.Int(), keep.Int(), keep.Int() == 1
+		}
+		for keep.More() {
 			var s partition.Span
 			s.From.US, s.From.Units, s.End.US, s.End.Units = keep.Int(), keep.Int(), keep.Int(), keep.Int()
 			a.Keep = append(a.Keep, s)
@@ -319,10 +341,10 @@ func (l *lessor) lease(batch [][]leaseAsk) (answers [][]partition.Answer, err er
 	l.mu.Lock()
 	lag := l.lag
 	l.mu.Unlock()
-	// What begins before it is there is of no use.
-	now := l.clocks[l.of.Queue].now().Add(lag).UnixMicro()
+	// What begins before it is there is of no use. Another worker may have leased as much later.
+	now, ahead := l.clocks[l.of.Queue].now().Add(lag).UnixMicro(), maxLag.Microseconds()
 	if l.ledgers == nil {
-		if err := l.read(ctx, now); err != nil {
+		if err := l.read(ctx, now, ahead); err != nil {
 			return nil, err
 		}
 	}
@@ -331,15 +353,18 @@ func (l *lessor) lease(batch [][]leaseAsk) (answers [][]partition.Answer, err er
 		for i, a := range asks {
 			of := l.ledgers[a.limit]
 			if of == nil {
-				of = &ledgerOf{a.spec, partition.NewRateLedger(a.spec)}
+				of = &ledgerOf{a.spec, partition.NewLedger(a.spec)}
 				if l.lost {
-					of.Ledger.Lost(now + maxLag.Microseconds())
+					of.Ledger.Lost(now, ahead)
 				}
 				l.ledgers[a.limit] = of
 			} else if a.Member == l.of.Queue && a.spec != of.Spec { // it is the last to get new limits
 				of.Spec = a.spec
-				of.Ledger.SetRate(a.spec)
+				of.Ledger.SetLimit(a.spec, now)
 				l.unsaved = true
+			}
+			if (a.spec.Algorithm == "fw") != (of.Spec.Algorithm == "fw") {
+				continue // the ledger is of the limit as it was, or will be
 			}
 			version := of.Ledger.Version()
 			all[i] = of.Ledger.Ask(now, a.Ask)
@@ -358,7 +383,7 @@ func (l *lessor) lease(batch [][]leaseAsk) (answers [][]partition.Answer, err er
 }
 
 // read reads the stored ledgers.
-func (l *lessor) read(ctx context.Context, now int64) error {
+func (l *lessor) read(ctx context.Context, now, ahead int64) error {
 	pipe := l.redis.Pipeline()
 	stored, epoch := pipe.Get(ctx, store.Key(l.of.Queue, "ledger")), pipe.HGet(ctx, store.Key(l.of.Queue, "limits"), store.EpochField)
 	if err := store.Execute(ctx, pipe); err != nil {
@@ -375,7 +400,7 @@ func (l *lessor) read(ctx context.Context, now int64) error {
 	l.unsaved = number < l.number // a failover lost the newer ones
 	if l.unsaved {
 		for _, of := range ledgers {
-			of.Ledger.Lost(now + maxLag.Microseconds()) // another worker may have leased as far ahead
+			of.Ledger.Lost(now, ahead)
 		}
 	}
 	l.lost = number == 0 && (l.number > 0 || store.LostAt(epoch.Val()) > 0)

@@ -30,6 +30,7 @@ type leased struct {
 	options *redis.UniversalOptions
 	layout  partition.Layout
 	set     limits.Set
+	costs   map[string]int64 // of each job
 
 	mu      sync.Mutex
 	calls   []time.Time
@@ -52,7 +53,7 @@ func (l *leased) publish(all ...limits.Limit) {
 func (l *leased) enqueue(n int, tenants ...string) {
 	var jobs []Job
 	for i := range n * len(tenants) {
-		jobs = append(jobs, Job{Kind: "call", Queue: "q", Tenant: tenants[i%len(tenants)], Payload: 1})
+		jobs = append(jobs, Job{Kind: "call", Queue: "q", Tenant: tenants[i%len(tenants)], Payload: 1, Costs: l.costs})
 	}
 	for _, r := range NewClient(l.client).EnqueueMany(l.t.Context(), jobs) {
 		if r.Err != nil {
@@ -298,18 +299,27 @@ func sharedBesideAway(t *testing.T) func(run *pacer.Run) {
 func TestDamagedLeases(t *testing.T) {
 	server := redistest.Start(t)
 	client, ctx := server.Client(), t.Context()
-	l := newLeased(t, client, server.Options(), sharedLimit(throttle.LeakyBucket, 20, 0))
+	quota := limits.Limit{Name: "quota", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 10, Period: time.Hour}}
+	l := newLeased(t, client, server.Options(), sharedLimit(throttle.LeakyBucket, 20, 0), quota)
 	l.enqueue(5, l.of("q", 1)...)
 	bucket, ledger := store.Key("q", "b:account:"), store.Key("q", "ledger")
-	for _, text := range []string{"l", "l 1 2", "l 1 2 3 4 5 6 x", "l 1 2 3 4 5 6 7 8", "l 99999999999999999999 0 0 0 0 0 0", "l 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0"} {
+	for _, text := range []string{
+		"l", "l 1 2", "l 1 2 3 4 5 6 x", "l 1 2 3 4 5 6 7 8", "l 99999999999999999999 0 0 0 0 0 0", "l 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0",
+		"q", "q 1 2 3 4 5 6 7", "q 1 2 3 4 5 6 7 8 9 10 11 12 13", "q 1 2 3 4 5 6 7 99999999999999999999 9 10 11 12",
+	} {
+		limit := "account"
+		if text[0] == 'q' {
+			client.Del(ctx, bucket)
+			limit, bucket = "quota", store.Key("q", "b:quota:")
+		}
 		if err := client.Set(ctx, bucket, text, 0).Err(); err != nil {
 			t.Fatal(err)
 		}
-		asks, err := store.AskScript.Run(ctx, client, store.ScriptKeys("q"), "q", 0, partition.Horizon.Microseconds())
+		asks, err := store.AskScript.Run(ctx, client, store.ScriptKeys("q"), "q", 0, partition.Horizon.Microseconds(), "")
 		if err != nil || len(asks.([]any)) != 0 {
 			t.Errorf("a bucket of %q asks for %v, %v", text, asks, err)
 		}
-		if _, err := store.GrantScript.Run(ctx, client, store.ScriptKeys("q"), "q", "account", 1, 9, 1, 1); err != nil {
+		if _, err := store.GrantScript.Run(ctx, client, store.ScriptKeys("q"), "q", limit, 1, 9, 1, 1); err != nil {
 			t.Errorf("a bucket of %q is granted permits: %v", text, err)
 		}
 		if now := client.Get(ctx, bucket).Val(); now != text {
@@ -320,6 +330,7 @@ func TestDamagedLeases(t *testing.T) {
 		}
 	}
 	client.Del(ctx, bucket)
+	bucket = store.Key("q", "b:account:")
 	client.Set(ctx, ledger, "7 no json", 0)
 	l.work()
 	until(t, "the lessor has asked", func() bool { return client.Exists(ctx, bucket).Val() == 1 })
@@ -367,7 +378,7 @@ func TestLedgerIsStoredBeforeItIsUsed(t *testing.T) {
 		return len(answers[0][0].Spans)
 	}
 	worker := func() *lessor {
-		return newLessor(l.layout, "w", client, map[string]*redisClock{"q": clock, "q@2": clock}, newRoles(client, "w"), slog.New(slog.DiscardHandler))
+		return newLessor(l.layout, "w", client, map[string]*redisClock{"q": clock, "q@2": clock}, nil, newRoles(client, "w"), slog.New(slog.DiscardHandler))
 	}
 	one, two := worker(), worker()
 	got := ask(one, nil) + ask(two, nil)
@@ -387,5 +398,25 @@ func TestLedgerIsStoredBeforeItIsUsed(t *testing.T) {
 	}
 	if got < 3 {
 		t.Errorf("%d spans were leased", got)
+	}
+}
+
+// TestWhatTheLedgerHears: the ledger is told what a partition wants, keeps or gives back, and of nothing else.
+func TestWhatTheLedgerHears(t *testing.T) {
+	for what, c := range map[string]struct {
+		ask  leaseAsk
+		want bool
+	}{
+		"nothing":                   {leaseAsk{}, false},
+		"a quota as it was":         {leaseAsk{Ask: partition.Ask{N: 3}, had: 3}, false},
+		"less of a quota":           {leaseAsk{Ask: partition.Ask{N: 1}, had: 3}, true},
+		"more used than was leased": {leaseAsk{Ask: partition.Ask{N: 4}, had: 3}, true},
+		"permits of a rate":         {leaseAsk{Ask: partition.Ask{Keep: []partition.Span{{}}}}, true},
+		"jobs":                      {leaseAsk{Ask: partition.Ask{Want: 1}}, true},
+	} {
+		l := newLessor(partition.Layout{Queue: "q", N: 2}, "w", nil, nil, nil, nil, slog.New(slog.DiscardHandler))
+		if got := l.noted("q@2", []leaseAsk{c.ask}); got != c.want {
+			t.Errorf("%s: %t", what, got)
+		}
 	}
 }

@@ -253,9 +253,13 @@ func (w *Worker) Run(ctx context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var parts sync.WaitGroup
+	calendars := map[string]*effective.Calendars{}
+	for _, d := range dispatchers {
+		calendars[d.queue] = d.limits
+	}
 	for _, d := range dispatchers {
 		if d.of.N > 1 && d.queue == d.of.Queue {
-			d.lessor = newLessor(d.of, id, w.redis, clocks, roles, w.logger)
+			d.lessor = newLessor(d.of, id, w.redis, clocks, calendars, roles, w.logger)
 			parts.Go(func() { d.lessor.Run(background) })
 		}
 		parts.Go(func() { d.Run(background) })

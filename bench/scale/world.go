@@ -67,10 +67,7 @@ func newWorld(c config) (*world, error) {
 	if err := layout.Check(); err != nil {
 		return nil, err
 	}
-	var err error
-	if w.ledger, err = partition.NewLedger(w.limit); err != nil {
-		return nil, err
-	}
+	w.ledger = partition.NewLedger(w.limit.Spec(true, partition.Horizon))
 	for i := range c.partitions {
 		p := &part{w: w, name: layout.Name(i + 1)}
 		p.begin()
@@ -184,7 +181,7 @@ func (w *world) failover() {
 		if err := json.Unmarshal(w.stored, w.ledger); err != nil {
 			panic(err)
 		}
-		w.ledger.Lost(w.now)
+		w.ledger.Lost(w.now, 0)
 	})
 }
 

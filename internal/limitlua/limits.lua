@@ -34,7 +34,7 @@
 --   ahead  how far beyond now slots are granted, µs. What lies further away
 --          can only come from a clock that was set back.
 --   l      how long a permit lives without being renewed, µs; nil: a year  (cc)
---   leased true: the bucket gives only what was leased to it                 (tb, lb)
+--   leased true: the bucket gives only what was leased to it             (tb, lb, fw)
 --
 -- Only limit_save writes. What may raise is reading: limit_open raises where the key
 -- holds no bucket, and the first question of a limit where the limit lacks what its
@@ -68,6 +68,9 @@
 --            is a part of the timeline of a rate that only this bucket has:
 --            "p r b from frac next frac keep frac", its rate and burst, where it begins, up
 --            to where it is spent, and where what may be spent ends
+--   quota    leased fw: "q id version shift share used last at n spent keep from until", likewise:
+--            n permits of the window [from, until), of which `spent` were used, and up to
+--            `keep` may be
 -- A paused bucket has " !UNTIL REASON" behind its text, or behind the log's "@at".
 
 local function not_a_bucket(key) error('limits.lua: ' .. key .. ' holds no bucket', 0) end
@@ -344,42 +347,65 @@ end
 -- to hand it over, and to spread those that are handed over at once.
 local HAND_OVER = 25000
 
-function make.lease()
-  local k = {}
-
-  -- A holder has a state and a name of its own: that of one that was lost is never used again.
+-- holder gives the kinds lease and quota what they have in common. A holder has a state and a name of its
+-- own: that of one that was lost is never used again. k.clear forgets what was leased, k.fill takes it from
+-- numbers and returns false where they are none, and k.numbers returns them, and when the last of it ends.
+local function holder(k, letter)
   function k.blank(s, now)
-    s.id, s.version, s.shift, s.share, s.used, s.last, s.at, s.spans, s.fresh = now, 0, 0, 1000000, 0, 0, now, {}, true
+    s.id, s.version, s.shift, s.share, s.used, s.last, s.at, s.fresh = now, 0, 0, 1000000, 0, 0, now, true
+    k.clear(s)
   end
 
-  function k.parse(s, text, now)
-    local head, minus, tail, rest = string.match(text, '^l (%d+ %d+) (%-?)(%d+ %d+ %d+ %d+ %d+)([ %d]*)$')
+  function k.parse(s, text)
+    local head, minus, tail, rest = string.match(text, '^%a (%d+ %d+) (%-?)(%d+ %d+ %d+ %d+ %d+)([ %d]*)$')
     local n = head and naturals(string.match(head .. ' ' .. tail, '(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)'))
     if not n then return false end
-    s.id, s.version, s.shift, s.share, s.used, s.last, s.at, s.spans = n[1], n[2], minus == '-' and -n[3] or n[3], n[4], n[5], n[6], n[7], {}
-    local words = {}
-    for word in string.gmatch(rest, '%d+') do words[#words + 1] = natural(word) or -1 end
+    s.id, s.version, s.shift, s.share, s.used, s.last, s.at = n[1], n[2], minus == '-' and -n[3] or n[3], n[4], n[5], n[6], n[7]
+    local numbers = {}
+    for word in string.gmatch(rest, '%d+') do
+      local number = natural(word)
+      if not number then return false end
+      numbers[#numbers + 1] = number
+    end
+    return k.fill(s, numbers)
+  end
+
+  -- What was leased is of a clock that is no more.
+  function k.sync(_, s, now)
+    local back = set_back(s.at, now)
+    if back == 0 then return end
+    s.id, s.version, s.last, s.at, s.mended = now, 0, math.max(0, s.last - back), now, true
+    if s.pause > 0 then s.pause = math.max(0, s.pause - back) end
+    k.clear(s)
+  end
+
+  function k.owed(_, s, now) return 0, math.max(now, s.last) end
+
+  function k.save(s, now)
+    local numbers, ends = k.numbers(s, now)
+    local text = string.format('%s %.0f %.0f %.0f %.0f %.0f %.0f %.0f', letter, s.id, s.version, s.shift, s.share, s.used, s.last, s.at)
+    text_write(s, now, text .. numbers, math.max(now + DAY, ends))
+  end
+end
+
+function make.lease()
+  local k = {}
+  holder(k, 'l')
+
+  function k.clear(s) s.spans = {} end
+
+  function k.fill(s, words)
     if #words % 9 > 0 then return false end
+    s.spans = {}
     for i = 1, #words, 9 do
       local span = {
         p = words[i], r = words[i + 1], b = words[i + 2], from = words[i + 3], from_frac = words[i + 4],
         next = words[i + 5], frac = words[i + 6], keep = words[i + 7], keep_frac = words[i + 8],
       }
-      for _, value in pairs(span) do
-        if value < 0 then return false end
-      end
       if span.p == 0 or span.r == 0 then return false end
       s.spans[#s.spans + 1] = span
     end
     return true
-  end
-
-  -- What was leased is of a clock that is no more.
-  function k.sync(limit, s, now)
-    local back = set_back(s.at, now)
-    if back == 0 then return end
-    s.id, s.version, s.spans, s.last, s.at, s.mended = now, 0, {}, math.max(0, s.last - back), now, true
-    if s.pause > 0 then s.pause = math.max(0, s.pause - back) end
   end
 
   -- after returns the point that is n permits after the next one that may be spent at `at`.
@@ -441,8 +467,6 @@ function make.lease()
     s.at = now
   end
 
-  function k.owed(limit, s, now) return 0, math.max(now, s.last) end
-
   function k.left(limit, s, now)
     local left = 0
     for _, span in ipairs(s.spans) do left = left + have(s, span, now) end
@@ -454,8 +478,8 @@ function make.lease()
     return last and math.max(0, last.keep - s.shift - now) or 0
   end
 
-  function k.save(s, now)
-    local text, ends = string.format('l %.0f %.0f %.0f %.0f %.0f %.0f %.0f', s.id, s.version, s.shift, s.share, s.used, s.last, s.at), now + DAY
+  function k.numbers(s, now)
+    local text, ends = '', 0
     for _, span in ipairs(s.spans) do
       -- No answer of the ledger names one that ended a second ago.
       if span.keep > now + s.shift - 1000000 then
@@ -464,7 +488,59 @@ function make.lease()
         ends = math.max(ends, span.keep - s.shift)
       end
     end
-    text_write(s, now, text, ends)
+    return text, ends
+  end
+
+  return k
+end
+
+function make.quota()
+  local k = {}
+  holder(k, 'q')
+
+  function k.clear(s) s.n, s.spent, s.keep, s.from, s.ends = 0, 0, 0, 0, 0 end
+
+  function k.fill(s, n)
+    s.n, s.spent, s.keep, s.from, s.ends = n[1], n[2], n[3], n[4], n[5]
+    return #n == 5
+  end
+
+  function k.numbers(s)
+    return string.format(' %.0f %.0f %.0f %.0f %.0f', s.n, s.spent, s.keep, s.from, s.ends), s.ends - s.shift
+  end
+
+  -- Without permits it is later than any slot is granted. If all are used up, that is the next window.
+  function k.earliest(limit, s, now, t, n)
+    if n > limit.b then return nil end
+    t = math.max(t, s.pause)
+    local e = math.max(t, s.from - s.shift)
+    if math.max(e, now + HAND_OVER) + s.shift < s.ends and s.spent + n <= math.min(s.n, s.keep) then return e end
+    return math.max(t, now + limit.ahead + 1, s.used == 1000000 and s.ends - s.shift or 0)
+  end
+
+  function k.commit(_, s, now, t, n)
+    if t + s.shift < s.from or t + s.shift >= s.ends then return end
+    s.spent, s.last, s.at = s.spent + n, math.max(s.last, t), now
+  end
+
+  function k.refund(_, s, now, t, n)
+    if t + s.shift < s.from or t + s.shift >= s.ends then return false end
+    s.spent = math.max(0, s.spent - n)
+    return true
+  end
+
+  -- The ledger takes what was used beyond what was leased from the rest of the quota.
+  function k.charge(limit, s, now, n)
+    s.spent, s.at = math.min(s.spent + n, s.n + 2 * limit.b), now
+  end
+
+  function k.left(_, s, now)
+    now = now + s.shift
+    return now >= s.from and now < s.ends and math.max(0, math.min(s.n, s.keep) - s.spent) or 0
+  end
+
+  function k.reset(_, s, now)
+    return s.used > 0 and math.max(0, s.ends - s.shift - now) or 0
   end
 
   return k
@@ -951,7 +1027,7 @@ function make.permits()
 end
 
 local KIND = {tb = 'rate', lb = 'rate', lm = 'rate', fw = 'window', sc = 'counter', sl = 'log', cc = 'permits'}
-local LETTER = {r = 'rate', f = 'window', c = 'counter', l = 'lease'}
+local LETTER = {r = 'rate', f = 'window', c = 'counter', l = 'lease', q = 'quota'}
 
 local made = {}
 local function kind_named(name)
@@ -976,7 +1052,7 @@ local function limit_check(limit)
     ok = whole(limit.p, 1) and whole(limit.r, 1)
   elseif ok and (kind_of == 'counter' or kind_of == 'log') then
     ok = whole(limit.w, 1)
-  elseif ok and kind_of == 'window' then
+  elseif ok and kind_of == 'window' and not limit.leased then
     ok = limit.w and whole(limit.w, 1) or (not limit.w and type(limit.c) == 'table' and limit.c[2] ~= nil)
   end
   if not ok then error('limits.lua: a limit of algorithm ' .. tostring(limit.a) .. ' lacks what it needs', 0) end
@@ -991,7 +1067,8 @@ local lost_at = 0
 -- clock that was set back.
 local function limit_turn(limit, s, now)
   limit_check(limit)
-  local name = limit.leased and 'lease' or KIND[limit.a]
+  local name = KIND[limit.a]
+  if limit.leased then name = name == 'window' and 'quota' or 'lease' end
   if s.kind == nil then
     s.k, s.kind = kind_named(name), name
     s.k.blank(s, now)

@@ -47,8 +47,8 @@ func (s Spec) Stored(text string, now int64, windows []int64) (Stored, error) {
 			return Stored{}, fmt.Errorf("bucket %.60q: its pause: %w", text, err)
 		}
 	}
-	if strings.HasPrefix(text, "l ") && s.Leased {
-		return out, out.lease(text, now)
+	if s.Leased && (strings.HasPrefix(text, "l ") || strings.HasPrefix(text, "q ")) {
+		return out, s.leased(&out, text, now)
 	}
 	fields, n, err := numbersOf(text)
 	if err != nil {
@@ -109,8 +109,8 @@ func (s Spec) Lost(at int64, windows []int64) string {
 	return ""
 }
 
-// lease reads the text of a leased bucket.
-func (out *Stored) lease(text string, now int64) error {
+// leased reads the text of a leased bucket.
+func (s Spec) leased(out *Stored, text string, now int64) error {
 	var n []int64
 	for _, word := range strings.Fields(text[2:]) {
 		one, err := strconv.ParseInt(word, 10, 64)
@@ -119,12 +119,25 @@ func (out *Stored) lease(text string, now int64) error {
 		}
 		n = append(n, one)
 	}
-	const head, span = 7, 9
-	if len(n) < head || (len(n)-head)%span > 0 {
+	const head, span, quota = 7, 9, 5
+	if len(n) < head || (len(n)-head)%span > 0 && text[0] == 'l' || len(n) != head+quota && text[0] == 'q' {
 		return fmt.Errorf("bucket %.60q: it is not a bucket", text)
 	}
 	out.Share = min(float64(n[3])/1e6, 1)
-	for n, now = n[head:], now+n[2]; len(n) > 0; n = n[span:] {
+	now += n[2]
+	if text[0] == 'q' {
+		// Of what is not leased yet the holder gets its share.
+		rest, own := 1-float64(n[4])/1e6, 0.0
+		if permits, spent, keep, ends := n[head], n[head+1], n[head+2], n[head+4]; now < ends {
+			own = float64(max(0, min(permits, keep)-spent))
+		} else {
+			rest = 1
+		}
+		out.Left = own + rest*out.Share*float64(s.Burst)
+		out.Used = out.Share*float64(s.Burst) - out.Left
+		return nil
+	}
+	for n = n[head:]; len(n) > 0; n = n[span:] {
 		permit, flow, next, end := n[0], n[1], max(n[5], now), n[7]
 		if permit > 0 && end > next {
 			out.Left += float64((end - next) * flow / permit)

@@ -42,10 +42,7 @@ type delivery struct {
 type call struct{ at, n, length int64 }
 
 func newWorld(t *rapid.T, limit limitlua.Limit, now int64) *world {
-	ledger, err := NewLedger(limit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ledger := NewLedger(limit.Spec(true, Horizon))
 	w := &world{t: t, random: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)), limit: limit, ledger: ledger, now: now, stride: 20_000}
 	w.old, _ = json.Marshal(ledger)
 	for i := range rapid.IntRange(1, 4).Draw(t, "members") {
@@ -70,7 +67,11 @@ func (w *world) step(spend func(h *Holder)) {
 	switch what := w.roll(100); {
 	case what < 25:
 		need := Need{Permits: w.roll(60) - 15, Least: w.roll(3), Weight: float64(w.roll(5)), Firsts: w.roll(1000)}
-		w.asks = append(w.asks, h.Ask(w.now, need))
+		a := h.Ask(w.now, need)
+		if w.limit.Location != nil {
+			a.Calendar = w.limit.Windows(time.UnixMicro(w.now), 1)
+		}
+		w.asks = append(w.asks, a)
 	case what < 45 && len(w.asks) > 0:
 		// The latest one, or any one, and perhaps not for the last time.
 		at := len(w.asks) - 1
@@ -106,13 +107,13 @@ func (w *world) step(spend func(h *Holder)) {
 		w.read(text, err)
 	case what < 95 && w.roll(5) == 0:
 		w.read(w.old, nil)
-		w.ledger.Lost(w.now)
+		w.ledger.Lost(w.now, 0)
 	}
 	w.now += w.roll(3) * w.roll(w.stride)
 }
 
 func (w *world) read(text []byte, err error) {
-	w.ledger, _ = NewLedger(w.limit)
+	w.ledger = NewLedger(w.limit.Spec(true, Horizon))
 	if err != nil || json.Unmarshal(text, w.ledger) != nil {
 		w.t.Fatalf("%v: %s", err, text)
 	}

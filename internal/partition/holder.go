@@ -65,12 +65,15 @@ func (h *Holder) Ask(now int64, need Need) Ask {
 	if h.n > 0 {
 		use := max(0, need.Permits)
 		if h.quota() {
+			if h.Held() < need.Least {
+				use = 0 // too few for the next call, and enough for another one
+			}
 			use += h.spent
 		} else {
 			use = max(h.spent, min(use, h.fair))
 		}
 		h.keep = min(h.keep, use)
-		a.N = min(h.n, h.keep)
+		a.N = max(h.spent, min(h.n, h.keep))
 		have = a.N
 		if h.quota() {
 			have -= h.spent
@@ -99,7 +102,7 @@ func (h *Holder) Accept(answer Answer) {
 		spans = append(spans, one)
 	}
 	h.spans = spans
-	if answer.From != h.from {
+	if answer.From > 0 && (answer.From != h.from || answer.Until != h.until) {
 		h.from, h.spent = answer.From, 0
 	}
 	h.n, h.keep, h.until, h.fair = answer.N, answer.N, answer.Until, answer.Fair
@@ -155,13 +158,16 @@ func (h *Holder) find(now, pickup, n int64) (slot Slot, at *held, end Point) {
 	return Slot{}, nil, Point{}
 }
 
-// Spend spends n permits of a quota for one call, which must leave within pickup µs.
+// Spend spends n permits of a quota for one call, which must leave within pickup µs, or at once when the
+// window begins.
 func (h *Holder) Spend(now, pickup, n int64) (Slot, bool) {
-	if !h.quota() || now < h.from || now+pickup >= h.until || h.spent+n > min(h.n, h.keep) {
+	slot := Slot{Earliest: max(now, h.from)}
+	slot.Latest = max(slot.Earliest, now+pickup)
+	if !h.quota() || slot.Latest >= h.until || h.spent+n > min(h.n, h.keep) {
 		return Slot{}, false
 	}
 	h.spent += n
-	return Slot{now, now + pickup}, true
+	return slot, true
 }
 
 // Start begins a call of a concurrency limit that ends within length µs. It returns false if

@@ -14,9 +14,8 @@ import (
 // times are passed in, in µs since the epoch of one clock, and whoever keeps the ledger stores
 // it with [Ledger.MarshalJSON] after each change, before the answer is used.
 type Ledger struct {
-	limit limitlua.Limit
-	spec  limitlua.Spec
-	s     state
+	spec limitlua.Spec
+	s    state
 }
 
 // state is what is stored of a ledger.
@@ -29,13 +28,16 @@ type state struct {
 	Next Point  `json:"next"`           // the end of what was ever leased
 	Free []Span `json:"free,omitempty"` // given back, in order of time
 	Rate pace   `json:"rate,omitzero"`  // under which Next was reached
-	At   int64  `json:"at,omitempty"`   // the latest time
 
-	// Of a quota: the window, and what is leased of it; of a concurrency limit: Used is not
-	// to be leased before End, as it may be in use.
+	At int64 `json:"at,omitempty"` // the latest time; of a rate or a quota
+
+	// Of a quota: the window, and what was leased of it to holders that are no more; of a
+	// concurrency limit: Used is not to be leased before End, as it may be in use.
 	Start int64 `json:"start,omitempty"`
 	End   int64 `json:"end,omitempty"`
 	Used  int64 `json:"used,omitempty"`
+	// Lost is from when to when a lost ledger of a quota may have leased: these windows count as used.
+	Lost [2]int64 `json:"lost,omitzero"`
 }
 
 // account is what one holder has.
@@ -51,31 +53,28 @@ type account struct {
 // forgotten is how long the account of a holder that has nothing is remembered.
 const forgotten = 10 * time.Minute
 
-// NewLedger returns the ledger of a limit of which nothing was leased yet. A leaky bucket
-// without a capacity admits calls that cost one permit. The error says why a limit cannot be
-// leased: those with a sliding window would have to know each call.
-func NewLedger(limit limitlua.Limit) (*Ledger, error) {
-	spec := limit.Spec(true, Horizon)
-	switch spec.Algorithm {
-	case "tb", "lb", "fw", "cc":
-	default:
-		return nil, fmt.Errorf("a limit of algorithm %s cannot be leased: use token_bucket, leaky_bucket, fixed_window or concurrency", limit.Algorithm)
-	}
-	l := NewRateLedger(spec)
-	l.limit = limit
-	return l, nil
-}
-
-// NewRateLedger is NewLedger for a rate, of which the scripts' form is enough.
-func NewRateLedger(spec limitlua.Spec) *Ledger {
+// NewLedger returns the ledger of a limit of which nothing was leased yet. The limit is a rate that
+// shapes (tb, lb), a quota (fw) or a concurrency limit (cc): those with a sliding window would have to
+// know each call. A leaky bucket without a capacity admits calls that cost one permit.
+func NewLedger(spec limitlua.Spec) *Ledger {
 	l := &Ledger{spec: spec}
 	l.s.Claims, l.s.Accounts = map[string]*claim{}, map[string]*account{}
 	l.s.Rate = l.pace()
 	return l
 }
 
-// SetRate changes the limit of a rate. What was leased stands, and the new rate begins where it ends.
-func (l *Ledger) SetRate(spec limitlua.Spec) { l.spec = spec }
+// SetLimit changes the limit. What was leased stands: a new rate begins where it ends, and it counts
+// against a new quota. Under another algorithm, nothing was leased yet.
+func (l *Ledger) SetLimit(spec limitlua.Spec, now int64) {
+	was := l.spec
+	l.spec = spec
+	if was.Algorithm == spec.Algorithm || l.rated() && (was.Algorithm == "tb" || was.Algorithm == "lb") {
+		return
+	}
+	version, at := l.s.Version, l.s.At
+	l.s = NewLedger(spec).s
+	l.s.Version, l.s.At = max(version, uint64(now)), at
+}
 
 // Version rises with each change of an account, which has to be stored before the answer is used.
 func (l *Ledger) Version() uint64 { return l.s.Version }
@@ -106,21 +105,20 @@ func (l *Ledger) UnmarshalJSON(text []byte) error {
 
 // Lost makes a ledger safe to use after its stored state was lost, or may be older than what
 // holders were told: after a failover, for example. It leases nothing that may be leased
-// already. This costs a rate its horizon and burst, a quota the rest of its window, and a
-// concurrency limit the time of a lease.
-func (l *Ledger) Lost(now int64) {
+// already, by who took the time for as much as ahead later. This costs a rate its horizon and burst, a
+// quota the rest of its window, and a concurrency limit the time of a lease.
+func (l *Ledger) Lost(now, ahead int64) {
 	version := l.s.Version
 	l.s = state{Claims: map[string]*claim{}, Accounts: map[string]*account{}, Rate: l.pace()}
 	// Each account has a version, so a lost one is never used again.
 	l.s.Version = max(version, uint64(now))
 	switch l.spec.Algorithm {
 	case "tb", "lb":
-		l.s.Next, l.s.At = Point{US: l.horizon(now) + l.s.Rate.after(Point{}, l.maxCost()).up()}, now
+		l.s.Next, l.s.At = Point{US: l.horizon(now+ahead) + l.s.Rate.after(Point{}, l.maxCost()).up()}, now
 	case "fw":
-		l.s.Start, l.s.End = l.window(now)
-		l.s.Used = l.spec.Burst
+		l.s.Lost = [2]int64{now, now + ahead}
 	case "cc":
-		l.s.Used, l.s.End = l.spec.Burst, now+l.spec.Lease
+		l.s.Used, l.s.End = l.spec.Burst, now+ahead+l.spec.Lease
 	}
 }
 
@@ -133,20 +131,39 @@ func (l *Ledger) horizon(now int64) int64 {
 	return now + Horizon.Microseconds() + max(0, r.Burst-1)*r.Permit/r.Flow
 }
 
-// used returns how much of the timeline that can be leased now is leased, from 0 to 1.
+// used returns how much of what can be leased now is leased, from 0 to 1.
 func (l *Ledger) used(now int64) float64 {
+	if l.spec.Algorithm == "fw" {
+		return max(0, min(1, 1-float64(l.left())/float64(l.spec.Burst)))
+	}
 	first := now + Lead.Microseconds()
 	return max(0, min(1, float64(l.s.Next.up()-first)/float64(l.horizon(now)-first)))
 }
 
-// window returns the window of a quota that holds now.
-func (l *Ledger) window(now int64) (start, end int64) {
+// left returns how many permits of a quota or a concurrency limit are not leased.
+func (l *Ledger) left() int64 { return l.spec.Burst - l.taken() }
+
+func (l *Ledger) taken() int64 {
+	n := l.s.Used
+	for _, acc := range l.s.Accounts {
+		n += acc.N
+	}
+	return n
+}
+
+// window returns the window of a quota that holds now, out of those of its calendar; ok is false if that
+// has none.
+func (l *Ledger) window(now int64, calendar []int64) (start, end int64, ok bool) {
 	if l.spec.Window > 0 {
 		start = now - now%l.spec.Window
-		return start, start + l.spec.Window
+		return start, start + l.spec.Window, true
 	}
-	windows := l.limit.Windows(time.UnixMicro(now), 1)
-	return windows[1], windows[2]
+	for i := range len(calendar) - 1 {
+		if calendar[i] <= now && now < calendar[i+1] {
+			return calendar[i], calendar[i+1], true
+		}
+	}
+	return 0, 0, false
 }
 
 // Ask is what a holder tells a ledger, and what it would like to have. [Holder.Ask] makes it.
@@ -161,6 +178,9 @@ type Ask struct {
 
 	Keep []Span `json:"keep,omitempty"` // of a rate: its spans, without what it gives back
 	N    int64  `json:"n,omitempty"`    // else: permits that it keeps; of a quota, used ones included
+
+	// Calendar has the starts of the windows around now of a quota that has a calendar, in µs, ascending.
+	Calendar []int64 `json:"calendar,omitempty"`
 }
 
 // Answer is the state of the holder's account.
@@ -170,8 +190,8 @@ type Answer struct {
 	N       int64   `json:"n,omitempty"`     // of a quota: used ones included; of a concurrency limit: calls at once
 	From    int64   `json:"from,omitempty"`  // of a quota: its window
 	Until   int64   `json:"until,omitempty"` // when N lapses
-	Share   float64 `json:"share,omitempty"` // of a rate: the part that the member gets, by the weights of those with backlog
-	Used    float64 `json:"used,omitempty"`  // of a rate: how much of what can be leased is, 0 to 1
+	Share   float64 `json:"share,omitempty"` // of a rate or a quota: the part that the member gets, by the weights of those with backlog
+	Used    float64 `json:"used,omitempty"`  // of a rate or a quota: how much of what can be leased is, 0 to 1
 	Fair    int64   `json:"fair,omitempty"`  // of a concurrency limit: what the member should have
 }
 
@@ -181,7 +201,7 @@ type Answer struct {
 // once, however often and late it arrives. In any case the answer is what the account is now,
 // so whoever missed an answer gets it with the next one.
 func (l *Ledger) Ask(now int64, a Ask) Answer {
-	l.expire(now)
+	now = l.expire(now, a.Calendar)
 	acc := l.s.Accounts[a.Holder]
 	if acc == nil {
 		acc = &account{Member: a.Member}
@@ -203,6 +223,7 @@ func (l *Ledger) Ask(now int64, a Ask) Answer {
 	case "tb", "lb":
 		answer.Share, answer.Used = shareOf(l.s.Claims, a.Member), l.used(now)
 	case "fw":
+		answer.Share, answer.Used = shareOf(l.s.Claims, a.Member), l.used(now)
 		answer.From, answer.Until = l.s.Start, l.s.End
 	case "cc":
 		answer.Until = acc.Until
@@ -218,22 +239,23 @@ func (l *Ledger) changed(acc *account) {
 	acc.Version = l.s.Version
 }
 
-// expire forgets leases that are over.
-func (l *Ledger) expire(now int64) {
-	if l.rated() {
-		if now < l.s.At-time.Second.Microseconds() {
-			l.Lost(now) // the clock was set back
+// expire forgets leases that are over. It returns the time, which does not go back by less than a second.
+func (l *Ledger) expire(now int64, calendar []int64) int64 {
+	if l.spec.Algorithm != "cc" {
+		if now < l.s.At-time.Second.Microseconds() { // the clock was set back
+			l.s.At = now
+			if l.rated() {
+				l.Lost(now, 0)
+			}
 		}
 		l.s.At = max(l.s.At, now)
+	}
+	if l.rated() {
 		l.convert(now)
 	}
-	if l.spec.Algorithm == "fw" && now >= l.s.End {
-		l.s.Start, l.s.End = l.window(now)
-		l.s.Used = 0
-		for _, acc := range l.s.Accounts {
-			acc.N = 0
-			l.changed(acc)
-		}
+	if l.spec.Algorithm == "fw" {
+		now = l.s.At
+		l.turn(now, calendar)
 	}
 	if l.spec.Algorithm == "cc" && now >= l.s.End {
 		l.s.Used = 0
@@ -247,6 +269,28 @@ func (l *Ledger) expire(now int64) {
 		if acc.N == 0 && len(acc.Spans) == 0 && now-acc.Asked > forgotten.Microseconds() {
 			delete(l.s.Accounts, holder)
 		}
+	}
+	return now
+}
+
+// turn goes on to another window of a quota. If that is not the next one, because the quota was changed or
+// the clock set back, what was leased counts against it.
+func (l *Ledger) turn(now int64, calendar []int64) {
+	start, end, ok := l.window(now, calendar)
+	if !ok || start == l.s.Start && end == l.s.End {
+		return
+	}
+	used := l.taken()
+	if start >= l.s.End {
+		used = 0
+	}
+	if l.s.Lost[0] < end && l.s.Lost[1] >= start {
+		used = l.spec.Burst
+	}
+	l.s.Start, l.s.End, l.s.Used = start, end, used
+	for _, acc := range l.s.Accounts {
+		acc.N = 0
+		l.changed(acc)
 	}
 }
 
@@ -345,14 +389,15 @@ func (l *Ledger) takeBack(acc *account, keep []Span) {
 
 // askStock leases permits of a quota or a concurrency limit.
 func (l *Ledger) askStock(now int64, acc *account, a *Ask) {
-	if a.N >= 0 && a.N < acc.N {
+	calls := l.spec.Algorithm == "cc"
+	// A call may turn out to have used more of a quota than it took.
+	if a.N >= 0 && a.N < acc.N || a.N > acc.N && !calls {
 		acc.N = a.N
 		l.changed(acc)
 	}
-	calls := l.spec.Algorithm == "cc"
-	left := l.spec.Burst - l.s.Used
-	for _, other := range l.s.Accounts {
-		left -= other.N
+	left := l.left()
+	if !calls && now >= l.s.End {
+		left = 0 // the calendar does not have this time
 	}
 	c := report(l.s.Claims, a, now)
 	var n int64
@@ -364,7 +409,10 @@ func (l *Ledger) askStock(now int64, acc *account, a *Ask) {
 		c.Want += acc.N
 		n = min(entitled(l.s.Claims, a.Member, l.spec.Burst)-acc.N, left)
 	} else if n = entitled(l.s.Claims, a.Member, left); n > 0 {
-		n = min(max(n, a.Least), left)
+		if now-c.Since < all.Microseconds() {
+			n = min(n, left/part)
+		}
+		n = min(max(n, a.Least, 1), left)
 		if n < a.Least {
 			n = 0
 		}

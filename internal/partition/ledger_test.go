@@ -3,7 +3,6 @@ package partition
 import (
 	"encoding/json"
 	"math"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,11 +13,7 @@ const start = 1_795_000_000_000_000
 
 func newLedger(t *testing.T, limit limitlua.Limit) *Ledger {
 	t.Helper()
-	l, err := NewLedger(limit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return NewLedger(limit.Spec(true, Horizon))
 }
 
 func perSecond(count int64) limitlua.Limit {
@@ -139,7 +134,7 @@ func TestAfterLost(t *testing.T) {
 	h := &Holder{Member: "a", ID: "a"}
 	drive(l, &now, 20, map[*Holder]float64{h: 1}, nil)
 	l = newLedger(t, perSecond(1_000))
-	l.Lost(now)
+	l.Lost(now, 0)
 	if spent := drive(l, &now, 20, map[*Holder]float64{h: 1}, nil)[h]; spent < 700 || spent > 1_000 {
 		t.Errorf("%d permits in the second after the ledger was lost; want 700 to 1000", spent)
 	}
@@ -173,16 +168,6 @@ func TestChangedRate(t *testing.T) {
 		drive(l, &now, 40, map[*Holder]float64{h: 1}, nil)
 		if spent := drive(l, &now, 20, map[*Holder]float64{h: 1}, nil)[h]; math.Abs(float64(spent-rate)) > 0.05*float64(rate) {
 			t.Errorf("%d permits in a second at %d/s", spent, rate)
-		}
-	}
-}
-
-// TestLimits: limits that cannot be leased are named.
-func TestLimits(t *testing.T) {
-	for _, algorithm := range []string{"sliding_window_log", "sliding_window_counter"} {
-		_, err := NewLedger(limitlua.Limit{Algorithm: algorithm, Count: 1, Period: time.Second})
-		if err == nil || !strings.Contains(err.Error(), algorithm) {
-			t.Errorf("%s: %v", algorithm, err)
 		}
 	}
 }

@@ -15,6 +15,9 @@ const (
 
 	// silent is after which time without an ask nothing is kept for a member.
 	silent = 5 * Every
+	// all is after which time the other members with backlog have asked, too. A member that just came
+	// gets no more than a part of a quota until then.
+	all, part = 2 * Every, 8
 )
 
 // claim is what a ledger knows of a member's backlog. The members share permits by start-time
@@ -32,6 +35,7 @@ type claim struct {
 	Level  float64 `json:"level"`  // the virtual time up to which it got permits
 	Start  float64 `json:"start"`  // its level before it got permits last
 	Asked  int64   `json:"asked"`  // µs
+	Since  int64   `json:"since"`  // since when it has backlog, µs
 	Got    int64   `json:"got"`    // when it got permits last, µs
 	Firsts int64   `json:"firsts"` // first jobs that it ever had, as it counts them
 }
@@ -109,9 +113,12 @@ func report(claims map[string]*claim, a *Ask, now int64) *claim {
 	}
 	old := claims[a.Member]
 	if old != nil {
-		c.Level, c.Start, c.Got, c.First = old.Level, old.Start, old.Got, max(0, old.First+a.Firsts-old.Firsts)
+		c.Level, c.Start, c.Got, c.First, c.Since = old.Level, old.Start, old.Got, max(0, old.First+a.Firsts-old.Firsts), old.Since
 	}
 	c.First = min(c.First, c.Want)
+	if old == nil {
+		c.Since = now
+	}
 	if old == nil || old.Want == 0 {
 		// One that had no backlog earns no credit, as a tenant that was away. It begins where the
 		// others began: one of them may have got all while it was alone.

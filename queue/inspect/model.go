@@ -74,8 +74,9 @@ func (f *forecast) bucket(i int, l *lane, spec limitlua.Spec) (b fluid.Bucket, p
 	b.Level = stored.Left
 	switch spec.Algorithm {
 	case "fw", "sc":
-		b.Quota, b.Used = max(1, math.Floor(float64(spec.Burst)*f.adapted(i, l))), stored.Used
-		b.Level, b.Max = b.Level+b.Quota-float64(spec.Burst), b.Quota
+		share := float64(spec.Burst) * stored.Share
+		b.Quota, b.Used = max(1, math.Floor(share*f.adapted(i, l))), stored.Used
+		b.Level, b.Max = b.Level+b.Quota-share, b.Quota
 		from := max(f.now.UnixMicro()+1, stored.Opens)
 		if spec.Window > 0 {
 			b.Period = float64(spec.Window) / 1e6

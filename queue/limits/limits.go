@@ -54,8 +54,9 @@ type Queue struct {
 	Durability Durability
 
 	// Partitions is over how many partitions the tenants are spread, at most [MaxPartitions]. Each
-	// is in a slot of a Redis Cluster of its own, and so on one of its nodes. All limits but one
-	// that can be [Limit.Leased] must be per tenant then. 0 means 1. To change it, take the queue out of
+	// is in a slot of a Redis Cluster of its own, and so on one of its nodes. All limits must be per
+	// tenant then but those that are [Limit.Leased], of which one may be a token bucket or a leaky
+	// bucket. 0 means 1. To change it, take the queue out of
 	// Redis first: [operate.Publish] refuses it for a queue that is there.
 	Partitions int
 
@@ -142,9 +143,15 @@ type Change struct {
 }
 
 // Leased reports whether partitions of a queue can share the limit, because parts of it can be leased to
-// them: a token bucket or a leaky bucket for the whole queue that counts calls.
+// them: of limits for the whole queue that are not adaptive a fixed window, and a token bucket or a leaky
+// bucket that counts calls.
 func (l Limit) Leased() bool {
-	return len(l.Per) == 0 && l.Unit == "" && !l.Adaptive && (l.Algorithm == throttle.TokenBucket || l.Algorithm == throttle.LeakyBucket)
+	return len(l.Per) == 0 && !l.Adaptive && (l.Algorithm == throttle.FixedWindow || l.leasedRate())
+}
+
+// leasedRate reports whether a leased limit would be a rate, of which a queue can have one.
+func (l Limit) leasedRate() bool {
+	return l.Unit == "" && (l.Algorithm == throttle.TokenBucket || l.Algorithm == throttle.LeakyBucket)
 }
 
 func (l Limit) With(c Change) Limit {
@@ -323,12 +330,14 @@ func (l Set) Validate() error {
 			where := fmt.Sprintf("%s.limits[%d]", path, i)
 			at(where, limit.Validate())
 			if q.Partitions > 1 && limit.Leased() {
-				if shared != "" {
-					wrong(where+".per", "partitions share one limit at most, and %s is one: add tenant, or leave out partitions", check.Quote(shared))
+				if limit.leasedRate() && shared != "" {
+					wrong(where+".per", "partitions share one token_bucket or leaky_bucket at most, and %s is one: add tenant, or leave out partitions", check.Quote(shared))
 				}
-				shared = limit.Name
+				if limit.leasedRate() {
+					shared = limit.Name
+				}
 			} else if q.Partitions > 1 && !slices.Contains(limit.Per, "tenant") {
-				wrong(where+".per", "partitions share only a token_bucket or a leaky_bucket without per, unit and adaptive; any other limit must be per tenant: add tenant, or leave out partitions")
+				wrong(where+".per", "partitions share only a fixed_window without per and adaptive, and a token_bucket or leaky_bucket without per, unit and adaptive; any other limit must be per tenant: add tenant, or leave out partitions")
 			}
 			if names[limit.Name] && limit.Name != "" {
 				wrong(where+".name", "%s is the name of another limit of this queue", check.Quote(limit.Name))

@@ -88,6 +88,34 @@ var queueMutants = []mutant{
 		"no fence", "an old answer of the ledger changes nothing", "queue/internal/store TestLeasesAreHolders",
 	},
 	{
+		"internal/limitlua/limits.lua", `if math.max(e, now + HAND_OVER) + s.shift < s.ends and s.spent + n <= math.min(s.n, s.keep) then return e end`, `if math.max(e, now + HAND_OVER) + s.shift < s.ends and s.spent <= math.min(s.n, s.keep) then return e end`,
+		"off by one", "a partition uses no more of a quota than was leased to it", "queue/internal/store TestLeasesAreHolders",
+	},
+	{
+		"queue/internal/store/leases.lua", `if from ~= s.from or ends ~= s.ends then s.spent = 0 end`, `s.spent = 0`,
+		"missing condition", "what was used of a quota is used until its window ends", "queue/internal/store TestLeasesAreHolders",
+	},
+	{
+		"internal/partition/ledger.go", `if start >= l.s.End {`, `if start != l.s.Start {`,
+		"clock", "what was used counts after the clock was set back", "internal/partition TestChangedQuota",
+	},
+	{
+		"internal/partition/ledger.go", `if l.s.Lost[0] < end && l.s.Lost[1] >= start {`, `if l.s.Lost[0] < end && l.s.Lost[0] >= start {`,
+		"off by one", "a lost ledger leases nothing that may be leased", "internal/partition TestLostQuota",
+	},
+	{
+		"internal/partition/ledger.go", `n = min(n, left/part)`, `n = min(n, left)`,
+		"missing condition", "the first that asks does not get a whole quota", "internal/partition TestTheFirstGetsAPart",
+	},
+	{
+		"queue/internal/store/lease_ask.lua", `if over and not used_up(b) then permits = 0 end -- they would be of no use`, `if over and not used_up(b) then permits = 1 end`,
+		"missing condition", "nobody gets permits of a rate that a quota holds back", "queue TestSharedQuotaOfAMonth",
+	},
+	{
+		"queue/lessor.go", `func (a *leaseAsk) useful() bool { return a.Want > 0 || len(a.Keep) > 0 || a.N != a.had }`, `func (a *leaseAsk) useful() bool { return a.Want > 0 || len(a.Keep) > 0 }`,
+		"missing write", "what a partition gives back of a quota goes to the others", "queue TestWhatTheLedgerHears",
+	},
+	{
 		"queue/internal/store/ledger.lua", `if number ~= ARGV[2] then return 0 end`, `if number == 'x' then return 0 end`,
 		"no fence", "no part of a limit is leased by two workers", "queue TestLedgerIsStoredBeforeItIsUsed",
 	},

@@ -74,9 +74,15 @@ if lane ~= '' then
     if entry.spec then
       local n = share_of(entry, costs)
       local e = n > 0 and limit_earliest(entry.spec, bucket(entry, now), now, now, n) or now
-      -- What is leased next is not known: the bucket's part of the limit comes evenly.
+      -- What is leased next is not known: the bucket's part of a rate comes evenly, and as long as some of
+      -- a quota is left it is leased at once.
       if entry.spec.leased and e > now + entry.spec.ahead then
-        e = now + math.ceil(n * entry.spec.p / entry.spec.r * 1000000 / math.max(bucket(entry, now).share, 1))
+        local b = bucket(entry, now)
+        if KIND[entry.spec.a] == 'rate' then
+          e = now + math.ceil(n * entry.spec.p / entry.spec.r * 1000000 / math.max(b.share, 1))
+        elseif b.used < 1000000 then
+          e = now
+        end
       end
       limits[#limits + 1] = {entry.name, entry.key, entry.spec.a, int(e), 0}
     end

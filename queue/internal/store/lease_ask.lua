@@ -4,14 +4,18 @@
 -- ARGV[1]   queue
 -- ARGV[2]   shift_us: by how much the ledger's clock is ahead of this Redis's
 -- ARGV[3]   horizon_us: until when from now jobs count that their own limits hold back
--- Returns   for each leased limit {name, a, p, r, b, id, version, want, least, weight, firsts, keep}, see
---           Ask in internal/partition. What a bucket does not keep it never spends. keep has
---           four numbers for each span: where it begins and ends, each in µs and units
+-- ARGV[4]   calendars as JSON, '' for none
+-- Returns   for each leased limit {name, a, p, r, b, w, calendar, id, version, want, least, weight,
+--           firsts, keep}, see Ask in internal/partition. What a bucket does not keep it never spends.
+--           keep has what lease_keep returns; of a quota then 1 if all of it is used up, else 0
 -- Bound: it looks at 24 lanes and their own limits, and counts the others like these.
 -- Full memory: it runs (allow-oom), so that jobs go: it writes one small key for each limit.
 local now = clock()
 local shift, horizon = tonumber(ARGV[2]), now + tonumber(ARGV[3])
 local FEW = 8
+-- Of a quota, no partition gets more at once than it could send until it asks again, so that others get
+-- some of it, too.
+local MANY = 500
 
 -- own_admits returns how many jobs a lane's own limits admit within the horizon, about.
 local function own_admits(limits)
@@ -59,13 +63,26 @@ local function could_go()
   return jobs, weight, first or second
 end
 
+-- used_up reports whether nothing is left of a quota, here and anywhere else.
+local function used_up(b)
+  return b.kind == 'quota' and b.used == 1000000 and now + shift < b.ends and math.min(b.n, b.keep) <= b.spent
+end
+
+local function words(numbers)
+  local all = {}
+  for i, number in ipairs(numbers) do all[i] = int(number) end
+  return all
+end
+
 local function ask()
+  set_calendars(ARGV[4])
   local any = false
   for _, entry in ipairs(shared_limits(now)) do any = any or entry.spec.leased end
   if not any then return {} end
   local jobs, weight, first = could_go()
-  local known, least = read('HMGET', headgate .. 'vtime', '*typical', '*firsts'), ONE
+  local known, least = read('HMGET', headgate .. 'vtime', '*typical', '*firsts', '*unit'), ONE
   local typical, firsts = math.max(1, score_read(known[1])), score_read(known[2])
+  if known[3] and known[3] ~= 'permits' then typical, firsts = 1, 0 end -- they are times
   if first then
     local id = read('ZRANGE', lane_key(first), 0, 0)[1]
     if id then
@@ -73,22 +90,28 @@ local function ask()
       least = costs_read(costs[1], costs[2])
     end
   end
-  local asks = {}
+  local asks, over = {}, false
+  for _, entry in ipairs(shared_limits(now)) do
+    if entry.spec.leased then
+      local b = bucket(entry, now)
+      limit_left(entry.spec, b, now)
+      over = over or used_up(b)
+    end
+  end
   for _, entry in ipairs(shared_limits(now)) do
     local spec = entry.spec
     if spec.leased then
       local b = bucket(entry, now)
-      limit_left(spec, b, now)
       -- It keeps the name under which it asks.
       if b.fresh or b.shift ~= shift then b.shift, b.dirty = shift, true end
       local n = math.max(1, share_of(entry, least))
-      local permits = math.ceil(jobs * math.max(n, typical))
-      local keep, have = lease_keep(b, now, permits)
-      local words = {}
-      for i, number in ipairs(keep) do words[i] = int(number) end
+      local permits = math.ceil((b.kind == 'quota' and math.min(jobs, MANY) or jobs) * math.max(n, typical))
+      if over and not used_up(b) then permits = 0 end -- they would be of no use
+      local keep, have = lease_keep(b, now, permits, n)
+      if b.kind == 'quota' then keep[3] = used_up(b) and 1 or 0 end
       asks[#asks + 1] = {
-        entry.name, spec.a, int(spec.p), int(spec.r), int(spec.b), int(b.id), int(b.version),
-        int(math.max(0, permits - have)), int(n), string.format('%.17g', weight), int(math.floor(firsts)), words,
+        entry.name, spec.a, int(spec.p), int(spec.r), int(spec.b), int(spec.w or 0), words(spec.c or {}), int(b.id), int(b.version),
+        int(math.max(0, permits - have)), int(n), string.format('%.17g', weight), int(math.floor(firsts)), words(keep),
       }
     end
   end

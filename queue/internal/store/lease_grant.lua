@@ -7,7 +7,7 @@
 -- ARGV[4]   version of its account
 -- ARGV[5]   the part of the limit that it gets, in millionths
 -- ARGV[6]   how much of what can be leased is leased, the same
--- ARGV[7..] seven for each span, by time: p, r, b, from, frac, end, frac
+-- ARGV[7..] what it has, as lease_accept takes it
 -- Returns   1, or 0 if there is no such bucket
 -- Full memory: it runs (allow-oom), so that jobs go: it writes one small key.
 local now, done = clock(), 0

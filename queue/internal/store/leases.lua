@@ -3,9 +3,23 @@
 -- A library behind limits.lua. internal/partition has the rules: this is its Holder, whose state is the
 -- bucket.
 
--- lease_keep gives back what is more than `permits`, for ever, and returns the spans that the bucket
--- keeps, and how many permits these have.
-local function lease_keep(s, now, permits)
+-- quota_keep is lease_keep for a quota: it returns how many permits the bucket keeps, used ones included,
+-- and how many it had. What was used beyond that is the rest of the quota's. What is too little for the next
+-- call is enough for one of another partition.
+local function quota_keep(s, permits, least)
+  if math.min(s.n, s.keep) - s.spent < least then permits = 0 end
+  local keep = math.min(s.keep, permits + s.spent)
+  s.dirty = s.dirty or keep < s.keep
+  s.keep = keep
+  keep = math.max(s.spent, math.min(s.n, keep))
+  return {keep, s.n}, keep - s.spent
+end
+
+-- lease_keep gives back what is more than `permits`, for ever. It returns the spans that the bucket
+-- keeps, four numbers each: where it begins and ends, each in µs and units; and how many permits they have.
+-- `least` is what the next call takes.
+local function lease_keep(s, now, permits, least)
+  if s.kind == 'quota' then return quota_keep(s, permits, least) end
   local have, keep = 0, {}
   now = now + s.shift
   for _, span in ipairs(s.spans) do
@@ -27,15 +41,21 @@ local function lease_keep(s, now, permits)
 end
 
 -- lease_accept takes an answer of the ledger: the part of the limit that the bucket gets and how much of
--- what can be leased is, in millionths, and spans by time, seven numbers each: p, r, b, from, frac, end,
--- frac. Old answers change nothing.
+-- what can be leased is, in millionths, and what it has: spans by time, seven numbers each: p, r, b, from,
+-- frac, end, frac; of a quota: n, from, end. Old answers change nothing.
 local function lease_accept(s, version, share, used, numbers)
   if version <= s.version then return end
-  s.share, s.used = share, used
+  s.version, s.share, s.used, s.dirty = version, share, used, true
+  if s.kind == 'quota' then
+    local n, from, ends = unpack(numbers)
+    if from ~= s.from or ends ~= s.ends then s.spent = 0 end
+    s.n, s.keep, s.from, s.ends = n, n, from, ends
+    return
+  end
   local function name(from, frac) return string.format('%.0f %.0f', from, frac) end
   local known = {}
   for _, span in ipairs(s.spans) do known[name(span.from, span.from_frac)] = span end
-  s.version, s.spans, s.dirty = version, {}, true
+  s.spans = {}
   for i = 1, #numbers, 7 do
     local p, r, b, from, from_frac, keep, keep_frac = unpack(numbers, i, i + 6)
     local old = known[name(from, from_frac)]

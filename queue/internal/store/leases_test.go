@@ -31,7 +31,7 @@ if ARGV[9] == 'take' then
     reply = {e + shift, c + shift}
   end
 elseif ARGV[9] == 'ask' then
-  local keep, have = lease_keep(bucket, now, tonumber(ARGV[10]))
+  local keep, have = lease_keep(bucket, now, tonumber(ARGV[10]), tonumber(ARGV[11]))
   reply = {have, bucket.version, unpack(keep)}
 else
   local numbers = {}
@@ -50,21 +50,25 @@ func TestLeasesAreHolders(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := limitlua.Limit{Count: rapid.Int64Range(1, 100_000).Draw(t, "count"), Period: time.Duration(rapid.Int64Range(1, 5_000_000).Draw(t, "period")) * time.Microsecond}
 		most := rapid.Int64Range(1, 50).Draw(t, "most")
-		if rapid.Bool().Draw(t, "bucket") {
+		switch rapid.IntRange(0, 2).Draw(t, "algorithm") {
+		case 0:
 			limit.Algorithm, limit.Burst = "token_bucket", most
-		} else {
+		case 1:
 			limit.Algorithm, limit.Capacity = "leaky_bucket", most
+		default:
+			limit.Algorithm, limit.Count, limit.Period = "fixed_window", 4*most, time.Second
 		}
-		ledger, err := partition.NewLedger(limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ledger := partition.NewLedger(limit.Spec(true, partition.Horizon))
 		spec := limit.Spec(true, 3*Horizon)
 		cases++
 		key := fmt.Sprintf("lease:%d:%s", cases, rapid.StringMatching(`[a-z]{12}`).Draw(t, "key"))
+		window := ""
+		if spec.Window > 0 {
+			window = fmt.Sprint(spec.Window)
+		}
 		us, shift := time.Now().UnixMicro(), rapid.Int64Range(-2_000_000, 2_000_000).Draw(t, "shift")
 		step := func(args ...any) []string {
-			reply, err := leaseScript.Run(t.Context(), client, []string{key}, append([]any{spec.Algorithm, spec.Permit, spec.Flow, spec.Burst, spec.Ahead, "", us, shift}, args...)...)
+			reply, err := leaseScript.Run(t.Context(), client, []string{key}, append([]any{spec.Algorithm, spec.Permit, spec.Flow, spec.Burst, spec.Ahead, window, us, shift}, args...)...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,6 +84,9 @@ func TestLeasesAreHolders(t *testing.T) {
 		accept := func(answer partition.Answer) {
 			h.Accept(answer)
 			words := []any{"accept", answer.Version}
+			if spec.Algorithm == "fw" {
+				words = append(words, answer.N, answer.From, answer.Until)
+			}
 			for _, s := range answer.Spans {
 				words = append(words, s.Permit, s.Flow, s.Burst, s.From.US, s.From.Units, s.End.US, s.End.Units)
 			}
@@ -90,12 +97,20 @@ func TestLeasesAreHolders(t *testing.T) {
 			switch rapid.IntRange(0, 3).Draw(t, "step") {
 			case 0:
 				need := rapid.Int64Range(0, 60).Draw(t, "need")
-				ask := h.Ask(us, partition.Need{Permits: need, Weight: 1})
+				least := rapid.Int64Range(0, 4).Draw(t, "least")
+				ask := h.Ask(us, partition.Need{Permits: need, Least: least, Weight: 1})
 				want := []string{fmt.Sprint(max(0, need-ask.Want)), fmt.Sprint(ask.Version)}
+				if spec.Algorithm == "fw" {
+					want = []string{want[1], fmt.Sprint(ask.N)}
+				}
 				for _, s := range ask.Keep {
 					want = append(want, fmt.Sprint(s.From.US), fmt.Sprint(s.From.Units), fmt.Sprint(s.End.US), fmt.Sprint(s.End.Units))
 				}
-				if got := step("ask", need); strings.Join(got, " ") != strings.Join(want, " ") {
+				got := step("ask", need, least)
+				if spec.Algorithm == "fw" {
+					got = got[1:3] // without what it had
+				}
+				if strings.Join(got, " ") != strings.Join(want, " ") {
 					t.Fatalf("asks with %v, and a holder with %v", got, want)
 				}
 				late = append(late, ledger.Ask(us, ask))
@@ -107,7 +122,11 @@ func TestLeasesAreHolders(t *testing.T) {
 			default:
 				n := rapid.Int64Range(1, min(most, 5)).Draw(t, "n")
 				want := ""
-				if slot, ok := h.Take(us, 25_000, n); ok {
+				take := h.Take
+				if spec.Algorithm == "fw" {
+					take = h.Spend
+				}
+				if slot, ok := take(us, 25_000, n); ok {
 					want = fmt.Sprint(slot.Earliest, " ", slot.Latest)
 					taken++
 				}

@@ -1,0 +1,144 @@
+package partition
+
+import (
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/limitlua"
+)
+
+// quota is a ledger of ten permits a minute, and a holder of it.
+type quota struct {
+	t   *testing.T
+	l   *Ledger
+	h   *Holder
+	now int64
+
+	calendar []int64
+}
+
+const minute = int64(time.Minute / time.Microsecond)
+
+func newQuota(t *testing.T) *quota {
+	return &quota{t: t, l: NewLedger(perMinute(10)), h: &Holder{Member: "a", ID: "a"}, now: start - start%minute}
+}
+
+func perMinute(n int64) limitlua.Spec {
+	return limitlua.Limit{Algorithm: "fixed_window", Count: n, Period: time.Minute}.Spec(true, Horizon)
+}
+
+// spend spends as many permits as it gets of n in a while: the answer to the first ask in a window says that
+// the last one is over, and those that follow until the others could have asked, too, are for a part.
+func (q *quota) spend(n, want int64) {
+	q.t.Helper()
+	for range 4 {
+		a := q.h.Ask(q.now, Need{Permits: n, Weight: 1})
+		a.Calendar = q.calendar
+		q.h.Accept(q.l.Ask(q.now, a))
+		q.now += Every.Microseconds()
+	}
+	got := int64(0)
+	for ; got < n; got++ {
+		if _, ok := q.h.Spend(q.now, 0, 1); !ok {
+			break
+		}
+	}
+	if got != want {
+		q.t.Errorf("%d permits of %d; want %d", got, n, want)
+	}
+}
+
+// TestChangedQuota: what was used counts against a changed quota, and against the window that the clock
+// shows once it was set back.
+func TestChangedQuota(t *testing.T) {
+	for what, change := range map[string]func(q *quota){
+		"lowered":                    func(q *quota) { q.l.SetLimit(perMinute(8), q.now) },
+		"of another window":          func(q *quota) { q.l.SetLimit(secondly(8), q.now) },
+		"after a step of the clock":  func(q *quota) { q.l.SetLimit(perMinute(8), q.now); q.now -= 60 * minute },
+		"and the clock wobbles back": func(q *quota) { q.l.SetLimit(perMinute(8), q.now); q.now -= 700_000 },
+	} {
+		t.Run(what, func(t *testing.T) {
+			q := newQuota(t)
+			q.spend(6, 6)
+			change(q)
+			q.spend(4, 2)
+			q.now += 2 * minute
+			q.spend(20, 8)
+		})
+	}
+}
+
+func secondly(n int64) limitlua.Spec {
+	return limitlua.Limit{Algorithm: "fixed_window", Count: n, Period: time.Second}.Spec(true, Horizon)
+}
+
+// TestLostQuota: of the windows of which a lost ledger may have leased, nothing is leased again.
+func TestLostQuota(t *testing.T) {
+	q := newQuota(t)
+	q.spend(1, 1)
+	q.now += minute - 400_000
+	q.l.Lost(q.now, 500_000)
+	q.spend(20, 0)
+	q.now += 1_000_000
+	q.spend(20, 0)
+	q.now += minute
+	q.spend(20, 10)
+}
+
+// TestUsedBeyondTheLease: what calls turned out to have used comes off the rest of a quota.
+func TestUsedBeyondTheLease(t *testing.T) {
+	q := newQuota(t)
+	q.spend(3, 3)
+	q.h.spent += 4
+	q.spend(5, 3)
+}
+
+// TestQuotaOfACalendar: windows are those of the calendar, and a time that it does not have gets nothing.
+func TestQuotaOfACalendar(t *testing.T) {
+	day := time.Date(2026, 10, 25, 12, 0, 0, 0, time.UTC) // 25 hours long in Berlin
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := limitlua.Limit{Algorithm: "fixed_window", Count: 10, Period: 24 * time.Hour, Location: berlin}
+	q := newQuota(t)
+	q.l = NewLedger(limit.Spec(true, Horizon))
+	q.calendar = limit.Windows(day, 2)
+	for _, one := range []struct {
+		at   time.Time
+		want int64
+	}{{day, 6}, {day.Add(10*time.Hour + 59*time.Minute), 4}, {day.Add(11 * time.Hour), 6}, {day.AddDate(0, 0, 9), 0}} {
+		q.now = one.at.UnixMicro()
+		q.spend(6, one.want)
+	}
+}
+
+// TestOtherAlgorithm: a ledger of which the algorithm was changed begins anew, and accounts of before are
+// not used again.
+func TestOtherAlgorithm(t *testing.T) {
+	q := newQuota(t)
+	q.spend(6, 6)
+	version := q.l.Version()
+	q.l.SetLimit(perSecond(100).Spec(true, Horizon), q.now)
+	h := &Holder{Member: "a", ID: "b"}
+	h.Accept(q.l.Ask(q.now, h.Ask(q.now, Need{Permits: 5, Weight: 1})))
+	if h.Held() != 5 || h.version <= version {
+		t.Errorf("%d permits of the rate in version %d; want 5 in one after %d", h.Held(), h.version, version)
+	}
+}
+
+// TestTheFirstGetsAPart: of two members that begin at the same time, the first to ask does not get the whole
+// quota, and by the time that it is used up both have had as much.
+func TestTheFirstGetsAPart(t *testing.T) {
+	l, now := NewLedger(perMinute(100)), int64(start-start%minute)
+	a, b := &Holder{Member: "a", ID: "a"}, &Holder{Member: "b", ID: "b"}
+	for range 10 {
+		for _, h := range []*Holder{a, b} {
+			h.Accept(l.Ask(now, h.Ask(now, Need{Permits: 500, Weight: 1})))
+		}
+		now += Every.Microseconds()
+	}
+	if a.Held() != 50 || b.Held() != 50 {
+		t.Errorf("%d and %d permits of 100", a.Held(), b.Held())
+	}
+}

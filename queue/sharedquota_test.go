@@ -1,0 +1,101 @@
+package queue
+
+import (
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/limitlua"
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestSharedQuotas: partitions that share a quota use all of it in its windows, and never more, alone and
+// beside a rate that they share, too.
+func TestSharedQuotas(t *testing.T) {
+	t.Parallel()
+	const quota, window = 100, 2 * time.Second
+	each := throttle.Rate{Count: quota, Period: window}
+	spend := limits.Limit{Name: "spend", Algorithm: throttle.FixedWindow, Rate: each}
+	tokens := limits.Limit{Name: "tokens", Algorithm: throttle.FixedWindow, Rate: each, Unit: "tokens"}
+	for name, c := range map[string]struct {
+		limits []limits.Limit
+		cost   int64 // tokens of a job
+		want   int   // jobs in a window
+	}{
+		"a quota":               {[]limits.Limit{spend}, 0, quota},
+		"a quota of a unit":     {[]limits.Limit{tokens}, 7, quota / 7},
+		"a quota beside a rate": {[]limits.Limit{spend, sharedLimit(throttle.LeakyBucket, 150, 0)}, 0, quota},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			l := newLeased(t, server.Client(), server.Options(), c.limits...)
+			if c.cost > 0 {
+				l.costs = map[string]int64{"tokens": c.cost}
+			}
+			l.enqueue(2*c.want, append(l.everywhere(1), l.of("q@2", 3)[1:]...)...)
+			l.work()
+			l.work()
+			// It may have begun late in one, and the machine may be busy in another.
+			until(t, "three windows are used up", func() bool {
+				full, calls := 0, map[time.Time]int{}
+				for _, at := range l.all() {
+					calls[at.Truncate(window)]++
+				}
+				for start, n := range calls {
+					if n > c.want {
+						t.Fatalf("%d calls in the window from %v; want %d", n, start, c.want)
+					}
+					if n == c.want {
+						full++
+					}
+				}
+				return full == 3
+			})
+		})
+	}
+}
+
+// TestSharedQuotaOfAMonth: partitions that have used up a quota of the calendar say when the next one begins,
+// and do not ask for the rate that they share, too.
+func TestSharedQuotaOfAMonth(t *testing.T) {
+	t.Parallel()
+	const quota = 20
+	server := redistest.Start(t)
+	month := limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: quota, Months: 1}, Location: time.UTC}
+	l := newLeased(t, server.Client(), server.Options(), month, sharedLimit(throttle.LeakyBucket, 500, 0))
+	tenants := l.everywhere(1)
+	l.enqueue(quota, tenants...)
+	last, err := NewClient(l.client).Enqueue(t.Context(), Job{Kind: "call", Queue: "q", Tenant: tenants[2], Payload: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.work()
+	now := time.Now().UTC()
+	next := time.Date(now.Year(), now.Month()+1, 1, 0, 0, 0, 0, time.UTC)
+	in := inspect.New(l.client)
+	until(t, "the next month is said", func() bool {
+		e, err := in.Explain(t.Context(), last.Queue, last.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !e.At.Before(next) && e.HeldBy != nil && e.HeldBy.Limit == "month"
+	})
+	until(t, "nobody has permits of the rate", func() bool {
+		for _, home := range l.layout.Names() {
+			text := l.client.Get(t.Context(), store.Key(home, "b:account:")).Val()
+			if spec := (limitlua.Spec{Algorithm: "lb", Permit: 2000, Flow: 1, Leased: true}); text != "" {
+				if stored, err := spec.Stored(text, time.Now().UnixMicro(), nil); err != nil || stored.Left > 0 {
+					return false
+				}
+			}
+		}
+		return true
+	})
+	if n := len(l.all()); n != quota {
+		t.Errorf("%d calls of %d", n, quota)
+	}
+}
