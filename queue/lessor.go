@@ -341,8 +341,9 @@ func (l *lessor) lease(batch [][]leaseAsk) (answers [][]partition.Answer, err er
 	l.mu.Lock()
 	lag := l.lag
 	l.mu.Unlock()
-	// What begins before it is there is of no use. Another worker may have leased as much later.
-	now, ahead := l.clocks[l.of.Queue].now().Add(lag).UnixMicro(), maxLag.Microseconds()
+	// What begins before it is there is of no use, and the next ask takes as long. Another worker may have
+	// leased with another lag.
+	now, ahead := l.clocks[l.of.Queue].now().Add(lag).UnixMicro(), 2*maxLag.Microseconds()
 	if l.ledgers == nil {
 		if err := l.read(ctx, now, ahead); err != nil {
 			return nil, err
@@ -367,6 +368,7 @@ func (l *lessor) lease(batch [][]leaseAsk) (answers [][]partition.Answer, err er
 				continue // the ledger is of the limit as it was, or will be
 			}
 			version := of.Ledger.Version()
+			a.Ahead = lag.Microseconds()
 			all[i] = of.Ledger.Ask(now, a.Ask)
 			l.unsaved = l.unsaved || of.Ledger.Version() != version
 		}

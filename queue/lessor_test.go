@@ -121,12 +121,22 @@ func sharedLimit(algorithm throttle.Algorithm, rate, burst int64) limits.Limit {
 	return limits.Limit{Name: "account", Algorithm: algorithm, Rate: throttle.PerSecond(rate), Burst: burst}
 }
 
-// TestTimedSharedLimits: what the partitions of a queue do together under a limit that they share. The cases
-// run side by side, each with a Redis of its own.
+// TestTimedSharedLimits: what the partitions of a queue do together under a limit that they share.
 func TestTimedSharedLimits(t *testing.T) {
-	cases := map[string]func(t *testing.T) (judge func(run *pacer.Run)){
-		"fair": sharedFairly, "where the jobs are": sharedByNeed, "changes": sharedThroughChanges, "own limits": sharedBesideOwn, "a node away": sharedBesideAway,
-	}
+	sideBySide(t, map[string]sharedCase{"fair": sharedFairly, "where the jobs are": sharedByNeed, "own limits": sharedBesideOwn})
+}
+
+// TestTimedSharedLimitsThroughFaults: the same while workers stop, limits change, and a node does not answer.
+func TestTimedSharedLimitsThroughFaults(t *testing.T) {
+	sideBySide(t, map[string]sharedCase{"changes": sharedThroughChanges, "a node away": sharedBesideAway})
+}
+
+// sharedCase makes calls, and returns what judges them.
+type sharedCase func(t *testing.T) (judge func(run *pacer.Run))
+
+// sideBySide runs cases at the same time, each with a Redis of its own.
+func sideBySide(t *testing.T, cases map[string]sharedCase) {
+	t.Helper()
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		var mu sync.Mutex
 		judges := map[string]func(*pacer.Run){}

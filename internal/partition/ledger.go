@@ -105,7 +105,7 @@ func (l *Ledger) UnmarshalJSON(text []byte) error {
 
 // Lost makes a ledger safe to use after its stored state was lost, or may be older than what
 // holders were told: after a failover, for example. It leases nothing that may be leased
-// already, by who took the time for as much as ahead later. This costs a rate its horizon and burst, a
+// already, by who took the time for as much as ahead later, or leased as much further ahead. This costs a rate its horizon and burst, a
 // quota the rest of its window, and a concurrency limit the time of a lease.
 func (l *Ledger) Lost(now, ahead int64) {
 	version := l.s.Version
@@ -114,7 +114,7 @@ func (l *Ledger) Lost(now, ahead int64) {
 	l.s.Version = max(version, uint64(now))
 	switch l.spec.Algorithm {
 	case "tb", "lb":
-		l.s.Next, l.s.At = Point{US: l.horizon(now+ahead) + l.s.Rate.after(Point{}, l.maxCost()).up()}, now
+		l.s.Next, l.s.At = Point{US: l.horizon(now, ahead) + l.s.Rate.after(Point{}, l.maxCost()).up()}, now
 	case "fw":
 		l.s.Lost = [2]int64{now, now + ahead}
 	case "cc":
@@ -125,19 +125,20 @@ func (l *Ledger) Lost(now, ahead int64) {
 // maxCost is the largest cost of a call. A lease for one may exceed the horizon by as much.
 func (l *Ledger) maxCost() int64 { return max(1, l.spec.Burst) }
 
-// horizon is the last moment that a permit leased now may begin at.
-func (l *Ledger) horizon(now int64) int64 {
+// horizon is the last moment that a permit leased now may begin at, to a holder that asks again later than
+// others by as much as ahead.
+func (l *Ledger) horizon(now, ahead int64) int64 {
 	r := l.s.Rate
-	return now + Horizon.Microseconds() + max(0, r.Burst-1)*r.Permit/r.Flow
+	return now + ahead + Horizon.Microseconds() + max(0, r.Burst-1)*r.Permit/r.Flow
 }
 
 // used returns how much of what can be leased now is leased, from 0 to 1.
-func (l *Ledger) used(now int64) float64 {
+func (l *Ledger) used(now, ahead int64) float64 {
 	if l.spec.Algorithm == "fw" {
 		return max(0, min(1, 1-float64(l.left())/float64(l.spec.Burst)))
 	}
 	first := now + Lead.Microseconds()
-	return max(0, min(1, float64(l.s.Next.up()-first)/float64(l.horizon(now)-first)))
+	return max(0, min(1, float64(l.s.Next.up()-first)/float64(l.horizon(now, ahead)-first)))
 }
 
 // left returns how many permits of a quota or a concurrency limit are not leased.
@@ -175,6 +176,10 @@ type Ask struct {
 	Least   int64   `json:"least"`   // how many its next call takes; 0: 1
 	Weight  float64 `json:"weight"`  // of its tenants with backlog
 	Firsts  int64   `json:"firsts"`  // first jobs that it ever had
+
+	// Ahead is how much later than others the holder can ask again, in µs. Permits of a rate are leased as much
+	// further ahead.
+	Ahead int64 `json:"ahead,omitempty"`
 
 	Keep []Span `json:"keep,omitempty"` // of a rate: its spans, without what it gives back
 	N    int64  `json:"n,omitempty"`    // else: permits that it keeps; of a quota, used ones included
@@ -221,9 +226,9 @@ func (l *Ledger) Ask(now int64, a Ask) Answer {
 	answer := Answer{Version: acc.Version, Spans: slices.SortedFunc(slices.Values(acc.Spans), byTime), N: acc.N}
 	switch l.spec.Algorithm {
 	case "tb", "lb":
-		answer.Share, answer.Used = shareOf(l.s.Claims, a.Member), l.used(now)
+		answer.Share, answer.Used = shareOf(l.s.Claims, a.Member), l.used(now, a.Ahead)
 	case "fw":
-		answer.Share, answer.Used = shareOf(l.s.Claims, a.Member), l.used(now)
+		answer.Share, answer.Used = shareOf(l.s.Claims, a.Member), l.used(now, a.Ahead)
 		answer.From, answer.Until = l.s.Start, l.s.End
 	case "cc":
 		answer.Until = acc.Until
@@ -328,7 +333,7 @@ func (l *Ledger) askRate(now int64, acc *account, a *Ask) {
 	if next.up() < first {
 		next = Point{US: first}
 	}
-	pool += r.until(next, l.horizon(now))
+	pool += r.until(next, l.horizon(now, a.Ahead))
 
 	n := entitled(l.s.Claims, a.Member, pool)
 	if n == 0 {
@@ -354,7 +359,7 @@ func (l *Ledger) askRate(now int64, acc *account, a *Ask) {
 	}
 	// Free spans that are too short are not replaced with permits beyond the horizon, because
 	// [Ledger.Lost] would not know of those.
-	if rest := min(n-got, r.until(next, l.horizon(now))); rest > 0 {
+	if rest := min(n-got, r.until(next, l.horizon(now, a.Ahead))); rest > 0 {
 		rest = max(rest, least)
 		l.s.Next = r.after(next, rest)
 		acc.Spans = append(acc.Spans, Span{r, next, l.s.Next})

@@ -103,6 +103,29 @@ func TestTooShortIsPassedOver(t *testing.T) {
 	}
 }
 
+// TestAhead: a holder that can ask only every 300 ms gets all of a rate, if it says so.
+func TestAhead(t *testing.T) {
+	now, spent := int64(start), 0
+	l, h := newLedger(t, perSecond(100)), &Holder{Member: "a", ID: "a"}
+	for range 20 {
+		a := h.Ask(now, Need{Permits: 1_000, Weight: 1})
+		a.Ahead = 250_000
+		h.Accept(l.Ask(now, a))
+		for range 10 {
+			for {
+				if _, ok := h.Take(now, 25_000, 1); !ok {
+					break
+				}
+				spent++
+			}
+			now += 30_000
+		}
+	}
+	if spent < 580 {
+		t.Errorf("%d of 600 permits", spent)
+	}
+}
+
 // TestGivenBack: what a member gives back is what another gets, and a member that says
 // no more does not hold up the others.
 func TestGivenBack(t *testing.T) {

@@ -19,12 +19,23 @@ var ofNetwork = []scenario{
 	{
 		name: "slow", fault: "each request to Redis takes 50 ms longer, for 15 s",
 		jobs: 2000, before: func(x *show) { x.relayed(nil) },
-		strike: func(x *show) {
-			x.relay.Delay(50 * time.Millisecond)
-			time.Sleep(15 * time.Second) // the fault itself
-			x.relay.Delay(0)
-		},
+		strike: (*show).slow,
 	},
+	{
+		name: "slow-leases", fault: "each request to Redis takes 50 ms longer, for 15 s, under a limit that partitions share",
+		limits: `queues: {webhook: {kinds: [webhook], partitions: 4, limits: [{name: account, algorithm: leaky_bucket, rate: 100/s}]}}
+tenants: {acme: {partition: 1}}`,
+		jobs: 2000, before: func(x *show) { x.relayed(nil) },
+		strike:  (*show).slow,
+		promise: promise{used: 0.9},
+	},
+}
+
+// slow makes each request to Redis take longer for a while.
+func (x *show) slow() {
+	x.relay.Delay(50 * time.Millisecond)
+	time.Sleep(15 * time.Second) // the fault itself
+	x.relay.Delay(0)
 }
 
 // relayed puts a relay between Redis and the programs.

@@ -112,6 +112,10 @@ var queueMutants = []mutant{
 		"missing condition", "nobody gets permits of a rate that a quota holds back", "queue TestSharedQuotaOfAMonth",
 	},
 	{
+		"internal/partition/ledger.go", `return now + ahead + Horizon.Microseconds() + max(0, r.Burst-1)*r.Permit/r.Flow`, `return now + Horizon.Microseconds() + max(0, r.Burst-1)*r.Permit/r.Flow`,
+		"clock", "a slow Redis takes nothing of a shared limit", "internal/partition TestAhead",
+	},
+	{
 		"queue/lessor.go", `func (a *leaseAsk) useful() bool { return a.Want > 0 || len(a.Keep) > 0 || a.N != a.had }`, `func (a *leaseAsk) useful() bool { return a.Want > 0 || len(a.Keep) > 0 }`,
 		"missing write", "what a partition gives back of a quota goes to the others", "queue TestWhatTheLedgerHears",
 	},
