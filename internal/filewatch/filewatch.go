@@ -19,7 +19,13 @@ type Stamp struct {
 	Mode fs.FileMode
 	Size int64
 	At   time.Time
+	// Fresh says that the file had just changed when it was looked at. Another change can have the same time
+	// then, so a version with a fresh file is not taken for the one that is there later.
+	Fresh bool
 }
+
+// tick is longer than files of the common systems keep the same time of their last change.
+const tick = 20 * time.Millisecond
 
 // Version maps the paths of files to their stamps.
 type Version map[string]Stamp
@@ -37,7 +43,8 @@ func Look(paths ...string) Version {
 func (v Version) Add(path string) {
 	v[path] = Stamp{}
 	if info, err := os.Stat(path); err == nil {
-		v[path] = Stamp{info.Mode().Perm(), info.Size(), info.ModTime()}
+		age := time.Since(info.ModTime())
+		v[path] = Stamp{info.Mode().Perm(), info.Size(), info.ModTime(), age >= 0 && age < tick}
 	}
 }
 

@@ -60,3 +60,43 @@ func TestRun(t *testing.T) {
 		looks(5, 3, "it stays away")
 	})
 }
+
+// TestChangesAtTheSameTime: a file that is changed right after it was looked at, so that its time is the same,
+// is read again.
+func TestChangesAtTheSameTime(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	write := func(text string, at time.Time) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for { // the machine may be busy between the two
+		now := time.Now()
+		write("a", now)
+		seen := filewatch.Look(path)
+		if !seen[path].Fresh {
+			continue
+		}
+		write("b", now)
+		ctx, cancel := context.WithCancel(t.Context())
+		read := make(chan bool, 1)
+		go filewatch.Run(ctx, 20*time.Millisecond, seen, func() filewatch.Version {
+			select {
+			case read <- true:
+			default:
+			}
+			return filewatch.Look(path)
+		})
+		select {
+		case <-read:
+		case <-time.After(time.Minute):
+			t.Error("it was not read")
+		}
+		cancel()
+		return
+	}
+}
