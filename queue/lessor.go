@@ -35,6 +35,7 @@ type lessor struct {
 	redis  redis.UniversalClient
 	clocks map[string]*redisClock // by partition
 	limits map[string]*effective.Calendars
+	lasts  time.Duration // how long a call may take
 	roles  *roles
 	logger *slog.Logger
 
@@ -83,7 +84,17 @@ type leaseAsk struct {
 }
 
 // useful reports whether the ledger has something to do for the ask.
-func (a *leaseAsk) useful() bool { return a.Want > 0 || len(a.Keep) > 0 || a.N != a.had }
+func (a *leaseAsk) useful() bool {
+	return a.Want > 0 || len(a.Keep) > 0 || a.N != a.had || a.spec.Algorithm == "cc" && a.N > 0 // until the calls end
+}
+
+// family is what the leases of limits of one family have in common.
+func family(spec limitlua.Spec) string {
+	if spec.Algorithm == "tb" || spec.Algorithm == "lb" {
+		return "rate"
+	}
+	return spec.Algorithm
+}
 
 const (
 	idleAsks   = 250 * time.Millisecond // between two asks if no partition had jobs for a second
@@ -94,8 +105,8 @@ const (
 	keepLedger = 24 * time.Hour         // once nobody asks
 )
 
-func newLessor(of partition.Layout, worker string, client redis.UniversalClient, clocks map[string]*redisClock, limits map[string]*effective.Calendars, roles *roles, logger *slog.Logger) *lessor {
-	l := &lessor{of: of, worker: worker, redis: client, clocks: clocks, limits: limits, roles: roles, logger: logger, stir: make(chan struct{})}
+func newLessor(of partition.Layout, worker string, client redis.UniversalClient, clocks map[string]*redisClock, limits map[string]*effective.Calendars, lasts time.Duration, roles *roles, logger *slog.Logger) *lessor {
+	l := &lessor{of: of, worker: worker, redis: client, clocks: clocks, limits: limits, lasts: lasts, roles: roles, logger: logger, stir: make(chan struct{})}
 	l.asks.Run, l.asks.Gap = l.lease, sharedAsks
 	return l
 }
@@ -268,6 +279,11 @@ func (l *lessor) round(ctx context.Context, home string) error {
 	if err != nil {
 		return err
 	}
+	for i := range asks {
+		if asks[i].spec.Algorithm == "cc" {
+			asks[i].spec.Lease = 2 * l.lasts.Microseconds()
+		}
+	}
 	if !l.noted(home, asks) {
 		return nil
 	}
@@ -282,8 +298,13 @@ func (l *lessor) round(ctx context.Context, home string) error {
 			continue
 		}
 		args := []any{home, a.limit, a.id, answers[i].Version, int64(math.Ceil(1e6 * answers[i].Share)), int64(1e6 * answers[i].Used)}
-		if a.spec.Algorithm == "fw" {
+		switch a.spec.Algorithm {
+		case "fw":
 			args = append(args, answers[i].N, answers[i].From, answers[i].Until)
+		case "cc":
+			args[4] = answers[i].Fair
+			// No call begins that could end after its lease.
+			args = append(args, answers[i].N, 1, max(0, answers[i].Until-l.lasts.Microseconds()))
 		}
 		for _, s := range answers[i].Spans {
 			args = append(args, s.Permit, s.Flow, s.Burst, s.From.US, s.From.Units, s.End.US, s.End.Units)
@@ -315,8 +336,11 @@ func readAsks(reply any, home string) (asks []leaseAsk, err error) {
 		a.id = one.Text()
 		a.Ask = partition.Ask{Member: home, Holder: home + ":" + a.id, Version: uint64(one.Int()), Want: one.Int(), Least: one.Int(), Weight: one.Float(), Firsts: one.Int(), Calendar: calendar}
 		keep := one.List()
-		if a.spec.Algorithm == "fw" {
+		switch a.spec.Algorithm {
+		case "fw":
 			a.N, a.had, a.over = keep.Int(), keep.Int(), keep.Int() == 1
+		case "cc":
+			a.N, a.had = keep.Int(), keep.Int()
 		}
 		for keep.More() {
 			var s partition.Span
@@ -364,7 +388,7 @@ func (l *lessor) lease(batch [][]leaseAsk) (answers [][]partition.Answer, err er
 				of.Ledger.SetLimit(a.spec, now)
 				l.unsaved = true
 			}
-			if (a.spec.Algorithm == "fw") != (of.Spec.Algorithm == "fw") {
+			if family(a.spec) != family(of.Spec) {
 				continue // the ledger is of the limit as it was, or will be
 			}
 			version := of.Ledger.Version()

@@ -388,7 +388,7 @@ func TestLedgerIsStoredBeforeItIsUsed(t *testing.T) {
 		return len(answers[0][0].Spans)
 	}
 	worker := func() *lessor {
-		return newLessor(l.layout, "w", client, map[string]*redisClock{"q": clock, "q@2": clock}, nil, newRoles(client, "w"), slog.New(slog.DiscardHandler))
+		return newLessor(l.layout, "w", client, map[string]*redisClock{"q": clock, "q@2": clock}, nil, time.Minute, newRoles(client, "w"), slog.New(slog.DiscardHandler))
 	}
 	one, two := worker(), worker()
 	got := ask(one, nil) + ask(two, nil)
@@ -424,7 +424,7 @@ func TestWhatTheLedgerHears(t *testing.T) {
 		"permits of a rate":         {leaseAsk{Ask: partition.Ask{Keep: []partition.Span{{}}}}, true},
 		"jobs":                      {leaseAsk{Ask: partition.Ask{Want: 1}}, true},
 	} {
-		l := newLessor(partition.Layout{Queue: "q", N: 2}, "w", nil, nil, nil, nil, slog.New(slog.DiscardHandler))
+		l := newLessor(partition.Layout{Queue: "q", N: 2}, "w", nil, nil, nil, time.Minute, nil, slog.New(slog.DiscardHandler))
 		if got := l.noted("q@2", []leaseAsk{c.ask}); got != c.want {
 			t.Errorf("%s: %t", what, got)
 		}

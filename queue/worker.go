@@ -259,7 +259,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	for _, d := range dispatchers {
 		if d.of.N > 1 && d.queue == d.of.Queue {
-			d.lessor = newLessor(d.of, id, w.redis, clocks, calendars, roles, w.logger)
+			d.lessor = newLessor(d.of, id, w.redis, clocks, calendars, d.lease, roles, w.logger)
 			parts.Go(func() { d.lessor.Run(background) })
 		}
 		parts.Go(func() { d.Run(background) })

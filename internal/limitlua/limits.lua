@@ -1046,7 +1046,7 @@ local function limit_check(limit)
   if checked[limit] then return end
   local kind_of = KIND[limit.a]
   local function whole(n, least) return type(n) == 'number' and n >= least and n < 2 ^ 53 and n == math.floor(n) end
-  local ok = kind_of and whole(limit.b, kind_of == 'rate' and 0 or 1)
+  local ok = kind_of and whole(limit.b, (kind_of == 'rate' or kind_of == 'permits') and 0 or 1)
   if ok and kind_of ~= 'permits' then ok = whole(limit.ahead, 0) end
   if ok and kind_of == 'rate' then
     ok = whole(limit.p, 1) and whole(limit.r, 1)

@@ -48,6 +48,8 @@ type account struct {
 	Spans   []Span `json:"spans,omitempty"` // of a rate
 	N       int64  `json:"n,omitempty"`     // of a quota: used ones count
 	Until   int64  `json:"until,omitempty"` // of a concurrency limit
+	Fair    int64  `json:"fair,omitempty"`  // the same: what it should have, as it was told
+	Over    bool   `json:"over,omitempty"`  // of a quota: it was told that nothing is left
 }
 
 // forgotten is how long the account of a holder that has nothing is remembered.
@@ -231,10 +233,7 @@ func (l *Ledger) Ask(now int64, a Ask) Answer {
 		answer.Share, answer.Used = shareOf(l.s.Claims, a.Member), l.used(now, a.Ahead)
 		answer.From, answer.Until = l.s.Start, l.s.End
 	case "cc":
-		answer.Until = acc.Until
-		if c := l.s.Claims[a.Member]; c != nil {
-			answer.Fair = entitled(l.s.Claims, a.Member, l.spec.Burst)
-		}
+		answer.Until, answer.Fair = acc.Until, acc.Fair
 	}
 	return answer
 }
@@ -412,7 +411,12 @@ func (l *Ledger) askStock(now int64, acc *account, a *Ask) {
 			one.Level, one.First = 0, 0
 		}
 		c.Want += acc.N
-		n = min(entitled(l.s.Claims, a.Member, l.spec.Burst)-acc.N, left)
+		fair := entitled(l.s.Claims, a.Member, l.spec.Burst)
+		if fair != acc.Fair {
+			acc.Fair = fair
+			l.changed(acc)
+		}
+		n = min(fair-acc.N, left)
 	} else if n = entitled(l.s.Claims, a.Member, left); n > 0 {
 		if now-c.Since < all.Microseconds() {
 			n = min(n, left/part)
@@ -429,7 +433,11 @@ func (l *Ledger) askStock(now int64, acc *account, a *Ask) {
 		}
 		l.changed(acc)
 	}
-	if calls && acc.N > 0 {
+	if over := l.left() <= 0; !calls && acc.Over != over {
+		acc.Over = over
+		l.changed(acc)
+	}
+	if calls && acc.N > 0 && (n > 0 || acc.Until < now+l.spec.Lease*3/4) {
 		acc.Until = now + l.spec.Lease
 		l.changed(acc)
 	}

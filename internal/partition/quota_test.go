@@ -142,3 +142,24 @@ func TestTheFirstGetsAPart(t *testing.T) {
 		t.Errorf("%d and %d permits of 100", a.Held(), b.Held())
 	}
 }
+
+// TestUsedUpIsTold: a member that had the first permits of a quota learns that others had the last.
+func TestUsedUpIsTold(t *testing.T) {
+	l, now := NewLedger(perMinute(10)), int64(start-start%minute)
+	a, b := &Holder{Member: "a", ID: "a"}, &Holder{Member: "b", ID: "b"}
+	ask := func(h *Holder, permits int64) Answer {
+		now += Every.Microseconds()
+		answer := l.Ask(now, h.Ask(now, Need{Permits: permits, Weight: 1}))
+		h.Accept(answer)
+		return answer
+	}
+	ask(a, 1)
+	a.Spend(now, 0, 1)
+	for range 4 {
+		ask(b, 9)
+	}
+	known := a.version
+	if answer := ask(a, 1); answer.Used != 1 || answer.Version == known {
+		t.Errorf("the answer is %+v, of the version that it had", answer)
+	}
+}

@@ -143,10 +143,10 @@ type Change struct {
 }
 
 // Leased reports whether partitions of a queue can share the limit, because parts of it can be leased to
-// them: of limits for the whole queue that are not adaptive a fixed window, and a token bucket or a leaky
-// bucket that counts calls.
+// them: of limits for the whole queue that are not adaptive a concurrency limit, a fixed window, and a token
+// bucket or a leaky bucket that counts calls.
 func (l Limit) Leased() bool {
-	return len(l.Per) == 0 && !l.Adaptive && (l.Algorithm == throttle.FixedWindow || l.leasedRate())
+	return len(l.Per) == 0 && !l.Adaptive && (l.Algorithm == throttle.Concurrency || l.Algorithm == throttle.FixedWindow || l.leasedRate())
 }
 
 // leasedRate reports whether a leased limit would be a rate, of which a queue can have one.
@@ -337,7 +337,7 @@ func (l Set) Validate() error {
 					shared = limit.Name
 				}
 			} else if q.Partitions > 1 && !slices.Contains(limit.Per, "tenant") {
-				wrong(where+".per", "partitions share only a fixed_window without per and adaptive, and a token_bucket or leaky_bucket without per, unit and adaptive; any other limit must be per tenant: add tenant, or leave out partitions")
+				wrong(where+".per", "partitions share only limits without per and adaptive: concurrency, fixed_window, and a token_bucket or leaky_bucket without unit; any other limit must be per tenant: add tenant, or leave out partitions")
 			}
 			if names[limit.Name] && limit.Name != "" {
 				wrong(where+".name", "%s is the name of another limit of this queue", check.Quote(limit.Name))

@@ -51,8 +51,7 @@ line 6: queues.e.partitions: 65 must be 1 to 64
 line 7: queues.f.partition: unknown field; did you mean "partitions"?
 line 8: queues.g.partitions: must be a whole number, not nothing
 line 10: queues.h.partitions: leave it out, or max_queue and max_queue_bytes: partitions do not count together
-line 14: queues.h.limits[1].per: partitions share only a fixed_window without per and adaptive, and a token_bucket or leaky_bucket without per, unit and adaptive; any other limit must be per tenant: add tenant, or leave out partitions
-line 16: queues.h.limits[3].per: partitions share only a fixed_window without per and adaptive, and a token_bucket or leaky_bucket without per, unit and adaptive; any other limit must be per tenant: add tenant, or leave out partitions
+line 14: queues.h.limits[1].per: partitions share only limits without per and adaptive: concurrency, fixed_window, and a token_bucket or leaky_bucket without unit; any other limit must be per tenant: add tenant, or leave out partitions
 line 17: queues.h.limits[4].per: partitions share one token_bucket or leaky_bucket at most, and "account" is one: add tenant, or leave out partitions
 line 25: plans.gold.partition: a plan has no partition: set that of each tenant
 line 27: tenants.acme.partition: 4: queue h has 3 partitions

@@ -82,7 +82,11 @@ local function look(entry, whole)
   if not entry.spec or not seen or seen.whole ~= whole or seen.keys[entry.key] then return end
   local spec, b = entry.spec, bucket(entry, now)
   local most, left = math.max(spec.b, 1), nil
-  if spec.leased then
+  if entry.lease then
+    -- The mean of all partitions is what they use together.
+    most = entry.lease.spec.b
+    left = most - read('ZCARD', entry.key) * (config().partitions or 1)
+  elseif spec.leased then
     limit_left(spec, b, now)
     left = limit_reset(spec, b, now) > 0 and most * (1 - b.used / 1000000) or most
   elseif spec.a == 'lb' then

@@ -227,6 +227,21 @@ local function open_at(openings, t)
   return t
 end
 
+-- leased_calls returns the concurrency limit of which a partition has a lease, as it is for the partition:
+-- so many calls at once as were leased to it, and no more than its part, so that what is beyond that can be
+-- given back as calls end. The lease is in a bucket of its own, as that of a quota of which nothing is used up.
+local calls_leased = {}
+local function leased_calls(spec, entry, now)
+  local known = calls_leased[entry.name]
+  if not known then
+    local lease = {name = entry.name, spec = {a = 'fw', b = spec.b, ahead = 0, leased = true}, key = entry.key}
+    local b = bucket(lease, now)
+    known = {{a = 'cc', b = math.min(limit_left(lease.spec, b, now), b.share), l = spec.l}, lease}
+    calls_leased[entry.name] = known
+  end
+  return known[1], known[2]
+end
+
 local lanes = {}
 -- lane_limits returns what can hold a lane: `shared` limits of the whole queue, its `own`
 -- limits, and `permits` of concurrency limits, each with the name of its bucket.
@@ -261,6 +276,7 @@ local function lane_limits(lane, now)
       till = tenant.till[limit.name],
     }
     if spec.a == 'cc' then
+      if spec.leased then entry.spec, entry.lease = leased_calls(spec, entry, now) end
       entry.key, entry.blocked = headgate .. 'permits:' .. suffix, headgate .. 'blocked:' .. suffix
       known.permits[#known.permits + 1] = entry
     else

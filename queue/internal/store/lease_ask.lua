@@ -63,6 +63,21 @@ local function could_go()
   return jobs, weight, first or second
 end
 
+-- blocked_jobs returns how many jobs a concurrency limit holds, about, and the weight of their tenants.
+local function blocked_jobs(entry)
+  local jobs, weight, known = 0, 0, {}
+  local drawn = read('SRANDMEMBER', entry.blocked, FEW)
+  local times = #drawn < FEW and 1 or read('SCARD', entry.blocked) / #drawn
+  for _, lane in ipairs(drawn) do
+    attempt('lane ' .. lane, function()
+      local limits = lane_limits(lane, now)
+      jobs = jobs + lane_length(lane) * times
+      if not known[limits.tenant] then known[limits.tenant], weight = true, weight + limits.w * times end
+    end)
+  end
+  return jobs, weight
+end
+
 -- used_up reports whether nothing is left of a quota, here and anywhere else.
 local function used_up(b)
   return b.kind == 'quota' and b.used == 1000000 and now + shift < b.ends and math.min(b.n, b.keep) <= b.spent
@@ -78,6 +93,7 @@ local function ask()
   set_calendars(ARGV[4])
   local any = false
   for _, entry in ipairs(shared_limits(now)) do any = any or entry.spec.leased end
+  for _, entry in ipairs(lane_limits('', now).permits) do any = any or entry.lease end
   if not any then return {} end
   local jobs, weight, first = could_go()
   local known, least = read('HMGET', headgate .. 'vtime', '*typical', '*firsts', '*unit'), ONE
@@ -112,6 +128,19 @@ local function ask()
       asks[#asks + 1] = {
         entry.name, spec.a, int(spec.p), int(spec.r), int(spec.b), int(spec.w or 0), words(spec.c or {}), int(b.id), int(b.version),
         int(math.max(0, permits - have)), int(n), string.format('%.17g', weight), int(math.floor(firsts)), words(keep),
+      }
+    end
+  end
+  for _, entry in ipairs(lane_limits('', now).permits) do
+    if entry.lease then
+      local b, held = bucket(entry.lease, now), read('ZCARD', entry.key)
+      if b.fresh or b.shift ~= shift then b.shift, b.dirty = shift, true end
+      local more, others = blocked_jobs(entry)
+      local calls = held + (over and 0 or math.ceil(math.min(jobs + more, MANY)))
+      local keep, have = calls_keep(b, held, calls)
+      asks[#asks + 1] = {
+        entry.name, 'cc', '1', '1', int(entry.lease.spec.b), '0', {}, int(b.id), int(b.version),
+        int(math.max(0, calls - have)), '1', string.format('%.17g', weight + others), '0', words(keep),
       }
     end
   end

@@ -5,22 +5,36 @@
 -- ARGV[2]   limit
 -- ARGV[3]   id of the holder that asked: the bucket may be another one since
 -- ARGV[4]   version of its account
--- ARGV[5]   the part of the limit that it gets, in millionths
+-- ARGV[5]   the part of the limit that it gets, in millionths; of a concurrency limit, the calls
 -- ARGV[6]   how much of what can be leased is leased, the same
 -- ARGV[7..] what it has, as lease_accept takes it
 -- Returns   1, or 0 if there is no such bucket
 -- Full memory: it runs (allow-oom), so that jobs go: it writes one small key.
 local now, done = clock(), 0
+
+-- grant gives a bucket what was answered, if it is the one that asked.
+local function grant(b)
+  if b.id ~= tonumber(ARGV[3]) then return end
+  local numbers = {}
+  for i = 7, #ARGV do numbers[#numbers + 1] = tonumber(ARGV[i]) end
+  announces = headgate .. 'wake' -- jobs may go on
+  lease_accept(b, tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), numbers)
+  done = 1
+end
+
 attempt('limits', function()
   for _, entry in ipairs(shared_limits(now)) do
     if entry.name == ARGV[2] and entry.spec.leased then
-      local b, numbers = bucket(entry, now), {}
+      local b = bucket(entry, now)
       limit_left(entry.spec, b, now)
-      if b.id ~= tonumber(ARGV[3]) then return end
-      for i = 7, #ARGV do numbers[#numbers + 1] = tonumber(ARGV[i]) end
-      announces = headgate .. 'wake' -- jobs may go on
-      lease_accept(b, tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), numbers)
-      done = 1
+      grant(b)
+    end
+  end
+  for _, entry in ipairs(lane_limits('', now).permits) do
+    if entry.name == ARGV[2] and entry.lease then
+      local b = bucket(entry.lease, now)
+      grant(b)
+      for _, lane in ipairs(pick(entry.blocked, math.max(0, b.n - read('ZCARD', entry.key)))) do wake(lane, now, true) end
     end
   end
 end)

@@ -15,6 +15,18 @@ local function quota_keep(s, permits, least)
   return {keep, s.n}, keep - s.spent
 end
 
+-- calls_keep is lease_keep for a concurrency limit of which `held` calls are under way and `calls` could be.
+-- More than the partition's part of the limit is given back as calls end.
+local function calls_keep(s, held, calls)
+  if s.n > 0 then
+    local keep = math.min(s.keep, math.max(held, math.min(calls, s.share)))
+    s.dirty = s.dirty or keep < s.keep
+    s.keep = keep
+  end
+  local keep = math.min(s.n, s.keep)
+  return {keep, s.n}, keep
+end
+
 -- lease_keep gives back what is more than `permits`, for ever. It returns the spans that the bucket
 -- keeps, four numbers each: where it begins and ends, each in µs and units; and how many permits they have.
 -- `least` is what the next call takes.
