@@ -403,13 +403,11 @@ func (l *Ledger) askStock(now int64, acc *account, a *Ask) {
 	if !calls && now >= l.s.End {
 		left = 0 // the calendar does not have this time
 	}
+	old := l.s.Claims[a.Member]
 	c := report(l.s.Claims, a, now)
 	var n int64
 	if calls {
-		// Calls at once are divided as they are, and not by what was had before.
-		for _, one := range l.s.Claims {
-			one.Level, one.First = 0, 0
-		}
+		turns(l.s.Claims, c, old, acc.N)
 		c.Want += acc.N
 		fair := entitled(l.s.Claims, a.Member, l.spec.Burst)
 		if fair != acc.Fair {

@@ -163,3 +163,44 @@ func TestUsedUpIsTold(t *testing.T) {
 		t.Errorf("the answer is %+v, of the version that it had", answer)
 	}
 }
+
+// TestFewCallsAreTakenInTurns: members that are more than the calls at once have them by turns, by weight.
+func TestFewCallsAreTakenInTurns(t *testing.T) {
+	const step, length = 50_000, 100_000
+	l, now := NewLedger(limitlua.Spec{Algorithm: "cc", Burst: 2, Lease: minute}), int64(start)
+	type member struct {
+		h     *Holder
+		until []int64 // when its calls end
+		calls int
+	}
+	members, weights := map[string]*member{}, map[string]float64{"a": 1, "b": 1, "c": 2, "d": 1}
+	for name := range weights {
+		members[name] = &member{h: &Holder{Member: name, ID: name}}
+	}
+	for range 2400 {
+		now += step
+		for name, m := range members {
+			for len(m.until) > 0 && m.until[0] <= now {
+				m.h.End()
+				m.until = m.until[1:]
+			}
+			m.h.Accept(l.Ask(now, m.h.Ask(now, Need{Permits: int64(len(m.until)) + 100, Weight: weights[name]})))
+			for m.h.Start(now, length) {
+				m.until = append(m.until, now+length)
+				m.calls++
+			}
+		}
+	}
+	sum := 0
+	for _, m := range members {
+		sum += m.calls
+	}
+	for name, m := range members {
+		if part := float64(m.calls) / float64(sum) / weights[name] * 5; part < 0.9 || part > 1.1 {
+			t.Errorf("%s of weight %v had %d of %d calls", name, weights[name], m.calls, sum)
+		}
+	}
+	if sum < 2000 { // of 2,400 in two minutes: what one gives back another gets with its next ask
+		t.Errorf("only %d calls", sum)
+	}
+}

@@ -36,6 +36,7 @@ type claim struct {
 	Start  float64 `json:"start"`  // its level before it got permits last
 	Asked  int64   `json:"asked"`  // µs
 	Since  int64   `json:"since"`  // since when it has backlog, µs
+	Had    float64 `json:"had"`    // of a concurrency limit: the seconds that its calls took, for each unit of weight
 	Got    int64   `json:"got"`    // when it got permits last, µs
 	Firsts int64   `json:"firsts"` // first jobs that it ever had, as it counts them
 }
@@ -134,6 +135,30 @@ func report(claims map[string]*claim, a *Ask, now int64) *claim {
 	}
 	claims[a.Member] = c
 	return c
+}
+
+// turns lets members take turns at calls, of which there may be fewer than members: a member's level is how
+// long it had calls. It rises in steps of half a second of one call of a member of mean weight. Within a step
+// whoever has calls keeps them, because what one gives back stands idle until another one asks. n is how many
+// calls the member had since its last ask.
+func turns(claims map[string]*claim, c, old *claim, n int64) {
+	if c.Had = c.Level; old != nil && old.Want > 0 {
+		c.Had = old.Had
+	}
+	if old != nil && c.Weight > leastWeight {
+		c.Had += float64(n) * float64(c.Asked-old.Asked) / 1e6 / c.Weight
+	}
+	sum, members := 0.0, 0.0
+	for _, one := range claims {
+		if one.Weight > leastWeight {
+			sum, members = sum+one.Weight, members+1
+		}
+	}
+	if sum > 0 {
+		step := members / sum / 2
+		c.Level = math.Floor(c.Had/step) * step
+	}
+	c.Start = c.Level
 }
 
 // leastWeight is the weight of a member that has first jobs only.

@@ -112,6 +112,22 @@ var queueMutants = []mutant{
 		"missing condition", "nobody gets permits of a rate that a quota holds back", "queue TestSharedQuotaOfAMonth",
 	},
 	{
+		"internal/partition/ledger.go", `turns(l.s.Claims, c, old, acc.N)`, `_ = old`,
+		"missing condition", "no partition keeps all of a few calls at once", "internal/partition TestFewCallsAreTakenInTurns",
+	},
+	{
+		"internal/partition/ledger.go", `if fair != acc.Fair {`, `if fair < acc.Fair-9 {`,
+		"missing write", "a partition is told that its part of the calls at once is another one", "queue TestSharedConcurrency",
+	},
+	{
+		"internal/partition/ledger.go", `if over := l.left() <= 0; !calls && acc.Over != over {`, `if over := l.left() <= 0; !calls && acc.Over && !over {`,
+		"missing write", "a partition is told that others had the last of a quota", "internal/partition TestUsedUpIsTold",
+	},
+	{
+		"internal/filewatch/filewatch.go", `v[path] = Stamp{info.Mode().Perm(), info.Size(), info.ModTime(), age >= 0 && age < tick}`, `v[path] = Stamp{info.Mode().Perm(), info.Size(), info.ModTime(), age < 0}`,
+		"clock", "a file that changes within a tick is read again", "internal/filewatch TestChangesAtTheSameTime",
+	},
+	{
 		"internal/partition/ledger.go", `return now + ahead + Horizon.Microseconds() + max(0, r.Burst-1)*r.Permit/r.Flow`, `return now + Horizon.Microseconds() + max(0, r.Burst-1)*r.Permit/r.Flow`,
 		"clock", "a slow Redis takes nothing of a shared limit", "internal/partition TestAhead",
 	},
