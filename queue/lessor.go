@@ -51,7 +51,7 @@ type lessor struct {
 	// Only asks.Run uses these.
 	ledgers map[string]*ledgerOf // by limit; nil: to be read
 	number  uint64               // of the ones that were read or stored last; numbers rise, and none comes twice
-	lost    bool                 // what was leased before they were made is not known
+	lost    int64                // when the ones before them were lost, µs; 0: there were none
 	unsaved bool                 // they differ from the stored ones
 }
 
@@ -59,6 +59,8 @@ type lessor struct {
 type ledgerOf struct {
 	Spec   limitlua.Spec
 	Ledger *partition.Ledger
+
+	calendar []int64 // see [partition.Ask]
 }
 
 func (o *ledgerOf) UnmarshalJSON(text []byte) error {
@@ -102,7 +104,6 @@ const (
 	maxLag     = 500 * time.Millisecond // of a slow Redis
 	sharedAsks = 5 * time.Millisecond   // how long partitions wait for others, to share a change of the ledger
 	lessorLast = 2 * time.Second        // how long a worker leases without taking the role again
-	keepLedger = 24 * time.Hour         // once nobody asks
 )
 
 func newLessor(of partition.Layout, worker string, client redis.UniversalClient, clocks map[string]*redisClock, limits map[string]*effective.Calendars, lasts time.Duration, roles *roles, logger *slog.Logger) *lessor {
@@ -378,9 +379,9 @@ func (l *lessor) lease(batch [][]leaseAsk) (answers [][]partition.Answer, err er
 		for i, a := range asks {
 			of := l.ledgers[a.limit]
 			if of == nil {
-				of = &ledgerOf{a.spec, partition.NewLedger(a.spec)}
-				if l.lost {
-					of.Ledger.Lost(now, ahead)
+				of = &ledgerOf{Spec: a.spec, Ledger: partition.NewLedger(a.spec)}
+				if l.lost > 0 {
+					of.Ledger.Lost(l.lost, ahead)
 				}
 				l.ledgers[a.limit] = of
 			} else if a.Member == l.of.Queue && a.spec != of.Spec { // it is the last to get new limits
@@ -391,6 +392,14 @@ func (l *lessor) lease(batch [][]leaseAsk) (answers [][]partition.Answer, err er
 			if family(a.spec) != family(of.Spec) {
 				continue // the ledger is of the limit as it was, or will be
 			}
+			// All partitions have the windows of the first one, which is the last to get new limits.
+			if a.Member == l.of.Queue {
+				of.calendar = a.Calendar
+			}
+			if a.Calendar != nil && of.calendar == nil {
+				continue
+			}
+			a.Calendar = of.calendar
 			version := of.Ledger.Version()
 			a.Ahead = lag.Microseconds()
 			all[i] = of.Ledger.Ask(now, a.Ask)
@@ -429,7 +438,12 @@ func (l *lessor) read(ctx context.Context, now, ahead int64) error {
 			of.Ledger.Lost(now, ahead)
 		}
 	}
-	l.lost = number == 0 && (l.number > 0 || store.LostAt(epoch.Val()) > 0)
+	switch l.lost = 0; {
+	case number == 0 && l.number > 0:
+		l.lost = now
+	case number == 0:
+		l.lost = store.LostAt(epoch.Val())
+	}
 	l.ledgers, l.number = ledgers, number
 	return nil
 }
@@ -444,7 +458,7 @@ func (l *lessor) store(ctx context.Context, now int64) error {
 		was = strconv.FormatUint(l.number, 10)
 	}
 	reply, err := store.LedgerScript.Run(ctx, l.redis, store.KeysOf(l.of.Queue, store.Key(l.of.Queue, "ledger")), l.of.Queue,
-		was, fmt.Sprintf("%d %s", number, text), keepLedger.Milliseconds())
+		was, fmt.Sprintf("%d %s", number, text))
 	if err != nil {
 		return err
 	}

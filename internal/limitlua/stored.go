@@ -134,7 +134,7 @@ func (s Spec) leased(out *Stored, text string, now int64) error {
 			rest = 1
 		}
 		out.Left = own + rest*out.Share*float64(s.Burst)
-		out.Used = out.Share*float64(s.Burst) - out.Left
+		out.Used = max(0, out.Share*float64(s.Burst)-out.Left)
 		return nil
 	}
 	for n = n[head:]; len(n) > 0; n = n[span:] {

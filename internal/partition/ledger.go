@@ -49,7 +49,7 @@ type account struct {
 	N       int64  `json:"n,omitempty"`     // of a quota: used ones count
 	Until   int64  `json:"until,omitempty"` // of a concurrency limit
 	Fair    int64  `json:"fair,omitempty"`  // the same: what it should have, as it was told
-	Over    bool   `json:"over,omitempty"`  // of a quota: it was told that nothing is left
+	Over    bool   `json:"over,omitempty"`  // of a quota: it was told that nothing is left for its next call
 }
 
 // forgotten is how long the account of a holder that has nothing is remembered.
@@ -213,7 +213,8 @@ func (l *Ledger) Ask(now int64, a Ask) Answer {
 	if acc == nil {
 		acc = &account{Member: a.Member}
 		l.s.Accounts[a.Holder] = acc
-		if a.Version > 0 { // an account that was forgotten
+		if a.Version > 0 { // an account that was forgotten, or one of another ledger
+			l.s.Version = max(l.s.Version, a.Version)
 			l.changed(acc)
 		}
 	}
@@ -232,6 +233,9 @@ func (l *Ledger) Ask(now int64, a Ask) Answer {
 	case "fw":
 		answer.Share, answer.Used = shareOf(l.s.Claims, a.Member), l.used(now, a.Ahead)
 		answer.From, answer.Until = l.s.Start, l.s.End
+		if acc.Over {
+			answer.Used = 1
+		}
 	case "cc":
 		answer.Until, answer.Fair = acc.Until, acc.Fair
 	}
@@ -431,7 +435,7 @@ func (l *Ledger) askStock(now int64, acc *account, a *Ask) {
 		}
 		l.changed(acc)
 	}
-	if over := l.left() <= 0; !calls && acc.Over != over {
+	if over := l.left() < max(1, a.Least); !calls && acc.Over != over {
 		acc.Over = over
 		l.changed(acc)
 	}

@@ -204,3 +204,25 @@ func TestFewCallsAreTakenInTurns(t *testing.T) {
 		t.Errorf("only %d calls", sum)
 	}
 }
+
+// TestOldHolderOfANewLedger: a holder that knows a later version than a new ledger has ever had is answered.
+func TestOldHolderOfANewLedger(t *testing.T) {
+	q := newQuota(t)
+	q.h.version = 5000
+	q.spend(6, 6)
+}
+
+// TestTooLittleIsUsedUp: a quota of which less is left than the next call takes is used up for its member.
+func TestTooLittleIsUsedUp(t *testing.T) {
+	l, h, now := NewLedger(perMinute(10)), &Holder{Member: "a", ID: "a"}, int64(start-start%minute)
+	var answer Answer
+	for range 5 {
+		now += Every.Microseconds()
+		answer = l.Ask(now, h.Ask(now, Need{Permits: 70, Least: 7, Weight: 1}))
+		h.Accept(answer)
+		h.Spend(now, 0, 7)
+	}
+	if answer.Used != 1 || h.spent != 7 {
+		t.Errorf("%d of 10 are spent, and %v is used", h.spent, answer.Used)
+	}
+}

@@ -76,7 +76,7 @@ func (f *forecast) bucket(i int, l *lane, spec limitlua.Spec) (b fluid.Bucket, p
 	case "fw", "sc":
 		share := float64(spec.Burst) * stored.Share
 		b.Quota, b.Used = max(1, math.Floor(share*f.adapted(i, l))), stored.Used
-		b.Level, b.Max = b.Level+b.Quota-share, b.Quota
+		b.Level, b.Max = min(b.Level+b.Quota-share, b.Quota), b.Quota
 		from := max(f.now.UnixMicro()+1, stored.Opens)
 		if spec.Window > 0 {
 			b.Period = float64(spec.Window) / 1e6

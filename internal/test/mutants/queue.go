@@ -120,7 +120,7 @@ var queueMutants = []mutant{
 		"missing write", "a partition is told that its part of the calls at once is another one", "queue TestSharedConcurrency",
 	},
 	{
-		"internal/partition/ledger.go", `if over := l.left() <= 0; !calls && acc.Over != over {`, `if over := l.left() <= 0; !calls && acc.Over && !over {`,
+		"internal/partition/ledger.go", `if over := l.left() < max(1, a.Least); !calls && acc.Over != over {`, `if over := l.left() < max(1, a.Least); !calls && acc.Over && !over {`,
 		"missing write", "a partition is told that others had the last of a quota", "internal/partition TestUsedUpIsTold",
 	},
 	{

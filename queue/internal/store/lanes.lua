@@ -10,6 +10,7 @@
 --   permits:<limit>:<values>   permits of a concurrency limit, held by job ids. A limit that
 --               becomes a concurrency limit under its old name, or stops being one, so has
 --               a new key
+--   calls:<limit>:   how many calls at once are leased to a partition, as the bucket of a quota
 --   blocked:<limit>:<values>   lanes that wait for a permit of a concurrency limit
 --   metered:<limit>:<values>   lanes that wait for a limit to which calls give permits back
 --   waiting     sorted set: lane -> when its own limits next admit a job, µs
@@ -234,7 +235,7 @@ local calls_leased = {}
 local function leased_calls(spec, entry, now)
   local known = calls_leased[entry.name]
   if not known then
-    local lease = {name = entry.name, spec = {a = 'fw', b = spec.b, ahead = 0, leased = true}, key = entry.key}
+    local lease = {name = entry.name, spec = {a = 'fw', b = spec.b, ahead = 0, leased = true}, key = headgate .. 'calls:' .. entry.name .. ':'}
     local b = bucket(lease, now)
     known = {{a = 'cc', b = math.min(limit_left(lease.spec, b, now), b.share), l = spec.l}, lease}
     calls_leased[entry.name] = known
