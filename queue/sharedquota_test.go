@@ -9,6 +9,7 @@ import (
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -94,6 +95,38 @@ func TestSharedQuotaOfAMonth(t *testing.T) {
 			}
 		}
 		return true
+	})
+	if n := len(l.all()); n != quota {
+		t.Errorf("%d calls of %d", n, quota)
+	}
+}
+
+// TestUsedQuotaOutlivesUnregister: a queue that is removed, and comes back in other partitions, has used what it
+// had used of a quota.
+func TestUsedQuotaOutlivesUnregister(t *testing.T) {
+	t.Parallel()
+	const quota = 4
+	server := redistest.Start(t)
+	month := limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: quota, Months: 1}, Location: time.UTC}
+	l := newLeased(t, server.Client(), server.Options(), month)
+	l.enqueue(1, l.everywhere(1)...)
+	stop := l.work()
+	until(t, "all are called", func() bool { return len(l.all()) == quota && waiting(t, l) == 0 })
+	stop()
+	if err := operate.Unregister(t.Context(), l.client, "q", operate.Operator{Actor: "anna", Reason: "three partitions"}); err != nil {
+		t.Fatal(err)
+	}
+	l.layout.N = 3
+	l.publish(month)
+	l.enqueue(2, l.everywhere(1)...)
+	l.work()
+	in := inspect.New(l.client)
+	until(t, "the next month is said", func() bool {
+		o, err := in.Outlook(t.Context(), "q", l.everywhere(1)[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o.HeldBy != nil && o.HeldBy.Next.Sub(time.Now()) > 0 && o.DrainsAt.Month() != time.Now().UTC().Month()
 	})
 	if n := len(l.all()); n != quota {
 		t.Errorf("%d calls of %d", n, quota)

@@ -112,6 +112,10 @@ var queueMutants = []mutant{
 		"missing condition", "nobody gets permits of a rate that a quota holds back", "queue TestSharedQuotaOfAMonth",
 	},
 	{
+		"queue/internal/store/unregister.lua", `plan('PEXPIRE', headgate .. 'ledger', tostring(LEDGER_MS))`, `plan('DEL', headgate .. 'ledger')`,
+		"missing write", "what was used of a quota is used by a queue that comes back", "queue TestUsedQuotaOutlivesUnregister",
+	},
+	{
 		"internal/partition/ledger.go", `turns(l.s.Claims, c, old, acc.N)`, `_ = old`,
 		"missing condition", "no partition keeps all of a few calls at once", "internal/partition TestFewCallsAreTakenInTurns",
 	},

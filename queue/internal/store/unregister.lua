@@ -6,6 +6,7 @@
 -- Returns   how many jobs there are; 0: the queue had none, and its keys are deleted
 -- Bound: a fixed number of keys. Buckets expire by themselves, and the audit stays.
 -- Full memory: it runs (allow-oom), as it deletes.
+local LEDGER_MS = 32 * 86400000 -- longer than a month
 local jobs = 0
 for _, list in ipairs({'pending', 'active'}) do jobs = jobs + read('LLEN', asynq .. list) end
 for _, set in ipairs({'scheduled', 'retry', 'archived', 'completed'}) do jobs = jobs + read('ZCARD', asynq .. set) end
@@ -13,7 +14,9 @@ jobs = jobs + read('ZCARD', headgate .. 'archive') + math.max(waiting_jobs('*'),
 if jobs > 0 or ARGV[2] ~= '1' then return jobs end
 for _, name in ipairs({
   'limits', 'overrides', 'waiting', 'ready', 'unserved', 'vtime', 'skips', 'tenants', 'totals', 'adapt', 'pauses', 'pause_changes',
-  'pause_ends', 'kinds', 'deadlines', 'watcher', 'ledger', 'lessor', 'archive', 'periodic', 'events', 'faults',
+  'pause_ends', 'kinds', 'deadlines', 'watcher', 'lessor', 'archive', 'periodic', 'events', 'faults',
 }) do plan('DEL', headgate .. name) end
+-- What was used of a quota is used, also by a queue of this name that comes after.
+plan('PEXPIRE', headgate .. 'ledger', tostring(LEDGER_MS))
 for _, name in ipairs({'groups', 'paused', 'processed', 'failed', 'lease'}) do plan('DEL', asynq .. name) end
 return 0
