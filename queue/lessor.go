@@ -246,7 +246,8 @@ func (l *lessor) noted(home string, asks []leaseAsk) bool {
 		l.shared = len(asks) > 0
 		l.askAll()
 	}
-	useful, wants := false, false
+	// The ledger has its limits and their windows from the first partition, also while that has no jobs.
+	useful, wants := home == l.of.Queue && len(asks) > 0, false
 	for _, a := range asks {
 		wants = wants || a.Want > 0 && !a.over
 		useful = useful || a.useful()

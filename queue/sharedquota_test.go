@@ -132,3 +132,19 @@ func TestUsedQuotaOutlivesUnregister(t *testing.T) {
 		t.Errorf("%d calls of %d", n, quota)
 	}
 }
+
+// TestIdleFirstPartition: the limits that the first partition has are in force, and are changed, though none
+// of its tenants has jobs.
+func TestIdleFirstPartition(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	month := func(n int64) limits.Limit {
+		return limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: n, Months: 1}, Location: time.UTC}
+	}
+	l := newLeased(t, server.Client(), server.Options(), month(3))
+	l.enqueue(10, l.of("q@3", 1)...)
+	l.work()
+	until(t, "the quota is used up", func() bool { return len(l.all()) == 3 })
+	l.publish(month(5))
+	until(t, "a higher quota is used up", func() bool { return len(l.all()) == 5 })
+}

@@ -171,7 +171,7 @@ func (h *Holder) Spend(now, pickup, n int64) (Slot, bool) {
 }
 
 // Start begins a call of a concurrency limit that ends within length µs. It returns false if
-// none may begin: not either, if the member has more than its part, so that it can give that back.
+// none may begin. That is so, too, while the member has more than its part: it gives that back.
 func (h *Holder) Start(now, length int64) bool {
 	if h.quota() || now+length > h.until || h.spent >= min(h.n, h.keep, h.fair) {
 		return false

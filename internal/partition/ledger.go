@@ -107,8 +107,9 @@ func (l *Ledger) UnmarshalJSON(text []byte) error {
 
 // Lost makes a ledger safe to use after its stored state was lost, or may be older than what
 // holders were told: after a failover, for example. It leases nothing that may be leased
-// already, by who took the time for as much as ahead later, or leased as much further ahead. This costs a rate its horizon and burst, a
-// quota the rest of its window, and a concurrency limit the time of a lease.
+// already, by a worker whose time was ahead by as much, or that leased as much further ahead. This
+// costs a rate its horizon and burst, a quota the rest of its window, and a concurrency limit the
+// time of a lease.
 func (l *Ledger) Lost(now, ahead int64) {
 	version := l.s.Version
 	l.s = state{Claims: map[string]*claim{}, Accounts: map[string]*account{}, Rate: l.pace()}
@@ -247,7 +248,7 @@ func (l *Ledger) changed(acc *account) {
 	acc.Version = l.s.Version
 }
 
-// expire forgets leases that are over. It returns the time, which does not go back by less than a second.
+// expire forgets leases that are over. It returns the time; that of a quota does not go back within a second.
 func (l *Ledger) expire(now int64, calendar []int64) int64 {
 	if l.spec.Algorithm != "cc" {
 		if now < l.s.At-time.Second.Microseconds() { // the clock was set back

@@ -56,8 +56,8 @@ type Queue struct {
 	// Partitions is over how many partitions the tenants are spread, at most [MaxPartitions]. Each
 	// is in a slot of a Redis Cluster of its own, and so on one of its nodes. All limits must be per
 	// tenant then but those that are [Limit.Leased], of which one may be a token bucket or a leaky
-	// bucket. 0 means 1. To change it, take the queue out of
-	// Redis first: [operate.Publish] refuses it for a queue that is there.
+	// bucket. 0 means 1. To change it, take the queue out of Redis first: [operate.Publish] refuses
+	// it for a queue that is there.
 	Partitions int
 
 	// SendWindows say when jobs of a kind may go, and under [AllKinds] when any

@@ -121,7 +121,7 @@ var queueMutants = []mutant{
 	},
 	{
 		"internal/partition/ledger.go", `if fair != acc.Fair {`, `if fair < acc.Fair-9 {`,
-		"missing write", "a partition is told that its part of the calls at once is another one", "queue TestSharedConcurrency",
+		"missing write", "a partition is told when its part of the calls at once changes", "queue TestSharedConcurrency",
 	},
 	{
 		"internal/partition/ledger.go", `if over := l.left() < max(1, a.Least); !calls && acc.Over != over {`, `if over := l.left() < max(1, a.Least); !calls && acc.Over && !over {`,
@@ -134,6 +134,10 @@ var queueMutants = []mutant{
 	{
 		"internal/partition/ledger.go", `return now + ahead + Horizon.Microseconds() + max(0, r.Burst-1)*r.Permit/r.Flow`, `return now + Horizon.Microseconds() + max(0, r.Burst-1)*r.Permit/r.Flow`,
 		"clock", "a slow Redis takes nothing of a shared limit", "internal/partition TestAhead",
+	},
+	{
+		"queue/lessor.go", `useful, wants := home == l.of.Queue && len(asks) > 0, false`, `useful, wants := false, false`,
+		"missing condition", "shared limits are in force while the first partition has no jobs", "queue TestIdleFirstPartition",
 	},
 	{
 		"queue/lessor.go", `return a.Want > 0 || len(a.Keep) > 0 || a.N != a.had || a.spec.Algorithm == "cc" && a.N > 0 // until the calls end`, `return a.Want > 0 || len(a.Keep) > 0 || a.spec.Algorithm == "cc" && a.N > 0`,
