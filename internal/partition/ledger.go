@@ -421,8 +421,8 @@ func (l *Ledger) askStock(now int64, acc *account, a *Ask) {
 		}
 		n = min(fair-acc.N, left)
 	} else if n = entitled(l.s.Claims, a.Member, left); n > 0 {
-		if now-c.Since < all.Microseconds() {
-			n = min(n, left/part)
+		if now-c.Since < newcomer.Microseconds() {
+			n = min(n, left/newPart)
 		}
 		n = min(max(n, a.Least, 1), left)
 		if n < a.Least {

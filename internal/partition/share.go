@@ -15,9 +15,10 @@ const (
 
 	// silent is after which time without an ask nothing is kept for a member.
 	silent = 5 * Every
-	// all is after which time the other members with backlog have asked, too. A member that just came
-	// gets no more than a part of a quota until then.
-	all, part = 2 * Every, 8
+	// newcomer is how long a member counts as new: the others that came with it have asked by then, too.
+	newcomer = 2 * Every
+	// newPart is the part of what is left of a quota that a new member gets at most.
+	newPart = 8
 )
 
 // claim is what a ledger knows of a member's backlog. The members share permits by start-time

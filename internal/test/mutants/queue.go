@@ -104,7 +104,7 @@ var queueMutants = []mutant{
 		"off by one", "a lost ledger leases nothing that may be leased", "internal/partition TestLostQuota",
 	},
 	{
-		"internal/partition/ledger.go", `n = min(n, left/part)`, `n = min(n, left)`,
+		"internal/partition/ledger.go", `n = min(n, left/newPart)`, `n = min(n, left)`,
 		"missing condition", "the first that asks does not get a whole quota", "internal/partition TestTheFirstGetsAPart",
 	},
 	{
