@@ -78,6 +78,7 @@ func TestSharedQuotaOfAMonth(t *testing.T) {
 	now := time.Now().UTC()
 	next := time.Date(now.Year(), now.Month()+1, 1, 0, 0, 0, 0, time.UTC)
 	in := inspect.New(l.client)
+	until(t, "the quota is used up", func() bool { return len(l.all()) >= quota })
 	until(t, "the next month is said", func() bool {
 		e, err := in.Explain(t.Context(), last.Queue, last.ID)
 		if err != nil {
