@@ -127,7 +127,7 @@ func TestUsedQuotaOutlivesUnregister(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return o.HeldBy != nil && o.HeldBy.Next.Sub(time.Now()) > 0 && o.DrainsAt.Month() != time.Now().UTC().Month()
+		return o.HeldBy != nil && time.Until(o.HeldBy.Next) > 0 && o.DrainsAt.Month() != time.Now().UTC().Month()
 	})
 	if n := len(l.all()); n != quota {
 		t.Errorf("%d calls of %d", n, quota)
