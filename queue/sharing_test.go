@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/coalesce"
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 )
 
@@ -157,6 +158,7 @@ func TestCallerLeavesAfterTheRequest(t *testing.T) {
 // TestLostReplyOfASharedRequest: after a lost reply each caller tries again, and each job is
 // enqueued once, although it was done in between.
 func TestLostReplyOfASharedRequest(t *testing.T) {
+	redistest.Slow(t) // here, because the worker starts in another goroutine
 	t.Parallel()
 	const jobs = 5
 	r := startRig(t, jobs+coalesce.MaxFlights, limitsOf(), nil)
