@@ -13,7 +13,7 @@ TIMED := ^TestTimed
 # tests judge programs, in which it would watch only the tests, and those that start no goroutines.
 RACELESS := /(internal/redact|internal/test/(acltest|browsertest|docs|e2e|faults|mutants))$$
 # Packages whose tests run programs, a browser or long models, for minutes.
-SLOW := /(cmd/.*|internal/test/(browsertest|e2e|limitplots))$$
+SLOW := /(cmd/.*|internal/test/(acltest|browsertest|e2e|faults|limitplots|pacer|redistest))$$
 # More flags for `go test`, as in: make test TESTFLAGS='-run Gate -v'
 TESTFLAGS ?=
 # The packages to lint and test.
@@ -50,7 +50,7 @@ build: ## Build bin/worker and bin/enqueue
 
 .PHONY: check
 check: deps lint ## Run lint and the quick tests
-	$(GO) list $(PKGS) | grep -vE '$(SLOW)' | xargs -r $(GO) test -vet=off -short -timeout 5m $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -vE '$(SLOW)' | xargs -r $(GO) test -vet=off -short -skip '$(TIMED)' -timeout 5m $(TESTFLAGS)
 
 # What measures mostly waits, so lint and the race detector's compiling go on beside it, at the
 # lowest priority.

@@ -29,6 +29,7 @@ import (
 // late and ask for another slot, or give the job back. Calls cost less than estimated,
 // limits change, and Redis's clock is set.
 func TestAccounting(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t) // it forgets the scripts of each run
 	for seed := range uint64(testlong.Of(12, 2000)) {

@@ -132,6 +132,7 @@ func written(t *testing.T, c *Client, queue string) string {
 // TestFreshJobsAreWrittenAlike: for jobs that it accepts, enqueue_fresh.lua returns and
 // writes the same as enqueue.lua. For other jobs it changes nothing.
 func TestFreshJobsAreWrittenAlike(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	one := limits.Queue{Limits: []limits.Limit{{Name: "region", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10), Burst: 1, Per: []string{"region"}}}}
 	for _, shape := range []limits.Queue{{}, one} {
@@ -166,6 +167,7 @@ func TestFreshJobsAreWrittenAlike(t *testing.T) {
 // TestFreshJobMeetsDamage: if a key is damaged, the answer and the data are the same as with
 // enqueue.lua.
 func TestFreshJobMeetsDamage(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	set := func(name string) func(redis.UniversalClient, string, string) {
 		return func(client redis.UniversalClient, queue, _ string) {

@@ -24,6 +24,7 @@ import (
 
 // TestWorkers: a worker is listed with its state while it runs, and not after it has ended.
 func TestWorkers(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	test := func(t *testing.T, server *redistest.Redis) {
 		client := server.Client()

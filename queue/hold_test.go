@@ -307,6 +307,7 @@ func TestPublishInTheAudit(t *testing.T) {
 
 // TestShareOfTheAudit: however much one API key changes, what others did stays in the audit.
 func TestShareOfTheAudit(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	const share = 2000
 	r := startRig(t, 0, limitsOf(), nil)

@@ -81,6 +81,7 @@ func (l *leased) everywhere(n int) (tenants []string) {
 }
 
 func (l *leased) work() (stop func()) {
+	redistest.Slow(l.t)
 	worker, err := New(Config{Redis: l.options, Queues: []string{"q"}, ShutdownTimeout: time.Second})
 	if err != nil {
 		l.t.Fatal(err)

@@ -24,6 +24,7 @@ import (
 // TestPartitionsAreOneQueue: a queue of four partitions says of itself what an undivided one says, after the
 // same jobs and the same acts of operators.
 func TestPartitionsAreOneQueue(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	start := func() (*redis.UniversalOptions, redis.UniversalClient) {
 		server := redistest.Start(t)

@@ -116,6 +116,7 @@ func TestPeriodicWithoutWorker(t *testing.T) {
 // TestPeriodicOverlapModel: whatever happens to the jobs of periodic jobs, the next ticks do
 // what their Overlap says, each once, and lanes and counters stay right.
 func TestPeriodicOverlapModel(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	tm := newTimer(t)
 	ctx := t.Context()

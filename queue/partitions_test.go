@@ -131,6 +131,7 @@ func TestPartitions(t *testing.T) {
 // TestPauseOfTheAccountReachesAllPartitions: an answer about the account that all tenants share pauses the
 // whole queue, and not only the partition of the job that got it.
 func TestPauseOfTheAccountReachesAllPartitions(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	const n, length = 4, 2 * time.Second
 	server := redistest.Start(t)

@@ -536,6 +536,7 @@ func FuzzReadLog(f *testing.F) {
 
 // TestEvents: pages follow one another without a gap, and the stream is bounded.
 func TestEvents(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	onBothRedises(t, func(t *testing.T, server *redistest.Redis) {
 		client := server.Client()

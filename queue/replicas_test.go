@@ -284,6 +284,7 @@ func TestReplicatedInSplitBrain(t *testing.T) {
 // TestNoReplica: without a replica the caller learns in time that only the primary has the job.
 // Sending it again gives the same job, also without a key as long as the call itself goes on.
 func TestNoReplica(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	safeAndPlain(t, server.Client())

@@ -56,6 +56,7 @@ func (f *flights) total() (n int) {
 // TestSharedConcurrency: the partitions of a queue together make as many calls at once as a limit that they
 // share allows, and never more: several each their part, and one alone all of them.
 func TestSharedConcurrency(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	const calls = 8
 	server := redistest.Start(t)

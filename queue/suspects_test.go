@@ -34,6 +34,7 @@ type poisonPayload struct {
 // TestPoisonJobs: jobs that kill their worker with each call are archived after a few
 // crashes, and no other job is.
 func TestPoisonJobs(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	for name, poison := range map[string][]int{"one": {50}, "three": {20, 50, 80}} {
 		t.Run(name, func(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
+
+	"github.com/headgate/headgate/internal/test/redistest"
 )
 
 // book reserves one slot that must be given.
@@ -253,6 +255,7 @@ func TestLawOverCancelledSlots(t *testing.T) {
 // TestMeteredLimitIsUsed: a budget under load whose estimates are far too high
 // is used to the last permit, for what is not used comes back.
 func TestMeteredLimitIsUsed(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		c := newClocked(t, client, bucket("1000/min", 1000))

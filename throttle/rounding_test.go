@@ -13,6 +13,7 @@ import (
 // rounding takes is below 0.1 %, what it gives is nothing, and the slots end
 // less than a permit from where exact fractions put them.
 func TestCapacityIsUsed(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	for _, test := range []struct {
 		rate  string
@@ -60,6 +61,7 @@ func TestCapacityIsUsed(t *testing.T) {
 // TestPolicingNeverGains: a caller that comes back exactly when it was told, or
 // hammers a µs before, never gets more than burst + rate × t.
 func TestPolicingNeverGains(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	for _, test := range []struct {
 		rate  string

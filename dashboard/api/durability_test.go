@@ -16,6 +16,7 @@ import (
 // TestDurabilityInAnswers: an answer says which servers have the job. Without the replica that a
 // queue requires, it is unknown whether the job is enqueued, and sending it again is harmless.
 func TestDurabilityInAnswers(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	primary := redistest.Start(t)
 	r := newRig(t, primary, nil)

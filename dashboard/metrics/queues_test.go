@@ -245,6 +245,7 @@ func TestTenantSeries(t *testing.T) {
 // TestManyTenantsMakeFewSeries: a queue with 100,000 of them has the series of one
 // with a few, and what it is asked for beside them.
 func TestManyTenantsMakeFewSeries(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	const many, top = 100_000, 250
 	server := redistest.Start(t)
@@ -324,6 +325,7 @@ func TestScrapesShareAReading(t *testing.T) {
 
 // TestQueuesWhileRedisIsAway: a scrape ends in time, says so, and shows nothing old.
 func TestQueuesWhileRedisIsAway(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Client()

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
@@ -430,6 +431,7 @@ func TestAdvance(t *testing.T) {
 // TestDrainUnderLimits: a test may publish limits. Drain waits for limits that admit a
 // job soon, and leaves jobs that limits hold for longer.
 func TestDrainUnderLimits(t *testing.T) {
+	redistest.Slow(t)
 	for _, per := range [][]string{{"tenant"}, nil} {
 		q := queuetest.Start(t, "sms")
 		limits := limits.Set{Queues: map[string]limits.Queue{"sms": {Limits: []limits.Limit{

@@ -51,6 +51,7 @@ func clusterConfig(config []string) []string {
 }
 
 func newCluster(t testing.TB, config []string) *Cluster {
+	Slow(t)
 	c := &Cluster{t: t, config: config, ids: map[*Server]string{}}
 	c.client = sync.OnceValue(func() *redis.ClusterClient {
 		client := c.NewClient(&redis.ClusterOptions{})
