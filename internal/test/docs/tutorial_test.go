@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/headgate/headgate/internal/test/redistest"
 )
 
 // tutorialFile is a file in the tutorial: its name in bold, and the block that follows.
@@ -15,6 +17,7 @@ var tutorialFile = regexp.MustCompile("(?s)\\*\\*([a-z_/]+\\.(?:go|yaml))\\*\\*[
 // TestTutorial builds the program of the tutorial in a module of its own, runs its test, and
 // checks its limits file.
 func TestTutorial(t *testing.T) {
+	redistest.Slow(t)
 	text, err := os.ReadFile("../../../docs/tutorial.md")
 	if err != nil {
 		t.Fatal(err)
