@@ -11,7 +11,8 @@ CORE := /(queue|throttle|throttle/httplimit)$$
 TIMED := ^TestTimed
 # Packages tested without the race detector, which takes several times the processor: those whose
 # tests judge programs, in which it would watch only the tests, and those that start no goroutines.
-RACELESS := /(internal/redact|internal/test/(acltest|browsertest|docs|e2e|faults|mutants))$$
+# The commands run in their tests' process and are tested with it by make test-long.
+RACELESS := /($(if $(HEADGATE_TEST_LONG),,cmd/.*|)internal/redact|internal/test/(acltest|browsertest|docs|e2e|faults|mutants))$$
 # Packages whose tests run programs, a browser or long models, for minutes.
 SLOW := /(cmd/.*|internal/test/(acltest|browsertest|e2e|faults|limitplots|pacer|redistest))$$
 # More flags for `go test`, as in: make test TESTFLAGS='-run Gate -v'
@@ -59,7 +60,7 @@ test: export GOFLAGS += $(LEAN)
 test: deps ## Run what CI runs: deps, lint and all tests
 	$(GO) build $(PKGS)
 	@$(MAKE) --no-print-directory -j 4 test-lint test-packages test-modules
-	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(TEST) -p 1 -skip '$(TIMED)' $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(TEST) -p $(P) -skip '$(TIMED)' $(TESTFLAGS)
 	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
 	@$(MAKE) --no-print-directory bench PKGS="$$($(GO) list $(PKGS) | grep -vE '$(FLEETS)' | xargs)"
 
@@ -67,7 +68,7 @@ test: deps ## Run what CI runs: deps, lint and all tests
 test-measured:
 	$(GO) list $(PKGS) | grep -E '$(FLEETS)' | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
 	@$(MAKE) --no-print-directory bench PKGS="$$($(GO) list $(PKGS) | grep -E '$(FLEETS)' | xargs)"
-	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(PLAIN) $(AHEAD) -p 1 -run '$(TIMED)' $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(PLAIN) $(AHEAD) -p 1 -parallel 3 -run '$(TIMED)' $(TESTFLAGS)
 
 test-lint:
 	@nice -n 19 $(MAKE) --no-print-directory lint vet-modules VETFLAGS='$(RACE)'

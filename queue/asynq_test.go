@@ -17,6 +17,7 @@ import (
 
 // TestTimedTasksOfAsynqAreShaped: tasks that asynq's own client enqueued follow the limits.
 func TestTimedTasksOfAsynqAreShaped(t *testing.T) {
+	t.Parallel()
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		r := startRig(t, 4, limitsOf(perTenant(4)), nil)
 		client := asynq.NewClientFromRedisClient(r.server.Client())

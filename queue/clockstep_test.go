@@ -16,6 +16,7 @@ import (
 // TestTimedClockSteps: Redis's clock is set while a tenant has a backlog. Calls go on at the
 // tenant's rate, without a burst, and workers do not ask in a busy loop.
 func TestTimedClockSteps(t *testing.T) {
+	t.Parallel()
 	const rate = 50
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		steps := []time.Duration{time.Second, -time.Second, 30 * time.Second, -30 * time.Second, time.Hour, -time.Hour}

@@ -18,6 +18,7 @@ import (
 
 // TestTimedEmbeddedRedis: every script also works on the embedded Redis.
 func TestTimedEmbeddedRedis(t *testing.T) {
+	t.Parallel()
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		client := redistest.Embedded(t)
 		const name, jobs = "embedded", 40

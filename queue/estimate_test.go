@@ -28,6 +28,7 @@ func windowOf(name string, count int64, period time.Duration, per ...string) lim
 // minimum tolerance of 80 ms is half a horizon, because the time of held jobs is uncertain,
 // plus a few calls at these rates.
 func TestTimedForecastIsRight(t *testing.T) {
+	t.Parallel()
 	burst := perTenant(50)
 	burst.Burst = 30
 	tests := map[string]struct {

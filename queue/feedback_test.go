@@ -68,6 +68,7 @@ func (p *strict) answer(_ context.Context, job Running) error {
 // for a pause of 3 s. Except for the calls in flight, no call is made until the pause is
 // over. Then the rate starts with one call and not with a burst. No attempt is spent.
 func TestTimedThrottledIsOnePauseForAllWorkers(t *testing.T) {
+	t.Parallel()
 	const jobs, rate, burst, pause = 100, 50, 20, 3 * time.Second
 	limit := perTenant(rate)
 	limit.Burst = burst

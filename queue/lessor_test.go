@@ -124,11 +124,13 @@ func sharedLimit(algorithm throttle.Algorithm, rate, burst int64) limits.Limit {
 
 // TestTimedSharedLimits: what the partitions of a queue do together under a limit that they share.
 func TestTimedSharedLimits(t *testing.T) {
+	t.Parallel()
 	sideBySide(t, map[string]sharedCase{"fair": sharedFairly, "where the jobs are": sharedByNeed, "own limits": sharedBesideOwn})
 }
 
 // TestTimedSharedLimitsThroughFaults: the same while workers stop, limits change, and a node does not answer.
 func TestTimedSharedLimitsThroughFaults(t *testing.T) {
+	t.Parallel()
 	sideBySide(t, map[string]sharedCase{"changes": sharedThroughChanges, "a node away": sharedBesideAway})
 }
 

@@ -78,6 +78,7 @@ func fillQueues(t *testing.T, client redis.UniversalClient, queues, filled []str
 // TestTimedMasterAway: while a node of a cluster does not answer, the queues of the others are served as
 // before.
 func TestTimedMasterAway(t *testing.T) {
+	t.Parallel()
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		const rate, jobs = 50, 1000
 		cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")

@@ -30,6 +30,7 @@ func (c *counter) sent() (all []Gating) {
 }
 
 func TestTimedObserverIsToldOfHoldingAndWaiting(t *testing.T) {
+	t.Parallel()
 	const jobs = 10
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		r := startRig(t, jobs, limitsOf(perTenant(20)), nil)

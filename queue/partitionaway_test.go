@@ -29,6 +29,7 @@ import (
 // TestTimedPartitionAway: while a node of a cluster does not answer, the tenants whose partitions are on
 // others are served as before, and their jobs are accepted.
 func TestTimedPartitionAway(t *testing.T) {
+	t.Parallel()
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		const rate, jobs, n = 20, 400, 8
 		cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")

@@ -352,6 +352,7 @@ func TestRecordIsOnce(t *testing.T) {
 // TestTimedNoLogWhileItWaits: a job that waits for its first call has no log, and neither has a
 // job that is deleted after its first call.
 func TestTimedNoLogWhileItWaits(t *testing.T) {
+	t.Parallel()
 	onBothRedises(t, func(t *testing.T, server *redistest.Redis) {
 		measured(t, func(t *testing.T, run *pacer.Run) {
 			client := server.Client()
@@ -385,6 +386,7 @@ func TestTimedNoLogWhileItWaits(t *testing.T) {
 // shared one, that admitted the call last. One that has recovered before the job is released,
 // because the machine is busy, has no name.
 func TestTimedReleasedNamesTheLimit(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name          string
 		own, shared   int64

@@ -17,6 +17,7 @@ func slidingOf(name string, count int64, period time.Duration, per ...string) li
 // TestTimedSlidingCounterIsUsed: a backlog behind a sliding window counter goes at the full rate
 // of the limit, even if that is one call per window.
 func TestTimedSlidingCounterIsUsed(t *testing.T) {
+	t.Parallel()
 	const windows = 16
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		rates := map[string]throttle.Rate{"one": {Count: 1, Period: 200 * time.Millisecond}, "five": {Count: 5, Period: 250 * time.Millisecond}}

@@ -301,6 +301,7 @@ func TestSharedLimitIsDividedByWeight(t *testing.T) {
 // TestTimedAttributesShareAcrossTenants: a limit per domain has one bucket for all tenants, and no
 // tenant starves another one there.
 func TestTimedAttributesShareAcrossTenants(t *testing.T) {
+	t.Parallel()
 	domain := limits.Limit{Name: "domain", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(50), Per: []string{"domain"}}
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		r := startRig(t, 100, limitsOf(domain), nil)
@@ -324,6 +325,7 @@ func TestTimedAttributesShareAcrossTenants(t *testing.T) {
 }
 
 func TestTimedLimitsAreLive(t *testing.T) {
+	t.Parallel()
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		r := startRig(t, 1000, limitsOf(perTenant(10)), nil)
 		r.enqueue(t, "a", 1000)

@@ -9,7 +9,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -59,8 +58,8 @@ func Start(config Config) (*Process, error) {
 	if config.Port != 0 {
 		return p, p.start()
 	}
-	for range 20 { // another process can take the port between the look and the start
-		if p.port, err = freePort(); err != nil {
+	for range 20 { // a program that is not ours can take the port between the look and the start
+		if p.port, err = ports.free(); err != nil {
 			return nil, err
 		}
 		if err = p.start(); !errors.Is(err, errPortTaken) {
@@ -194,22 +193,6 @@ func (p *Process) startChild() error {
 }
 
 var errPortTaken = errors.New("the port is in use")
-
-// freePort looks below the range that systems hand out by themselves, so that
-// the port is still ours after the server was down for a while. A node of a Cluster
-// also has the port that is 10,000 higher.
-func freePort() (int, error) {
-	const low, high = 12000, 22000
-	var err error
-	for range 100 {
-		port := low + rand.IntN(high-low)
-		var listener net.Listener
-		if listener, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			return port, listener.Close()
-		}
-	}
-	return 0, fmt.Errorf("no free port from %d to %d: %w", low, high, err)
-}
 
 func lastLines(text []byte, n int) []byte {
 	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
