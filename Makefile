@@ -5,14 +5,15 @@ GO ?= go
 P ?= 2
 # Packages whose tests run fleets. Their processes have real-time priority, and starve other tests.
 FLEETS := /internal/test/(e2e|faults)$$
-# Packages with tests that measure time, or what a job costs, and the names of these tests. No other
-# test runs beside these, and no race detector, which changes what they measure.
+# Packages with tests that measure time, or what a job costs, and the names of these tests. They run
+# before all other processes, or where that is not allowed beside no other test; and without the race
+# detector, which changes what they measure.
 CORE := /(queue|throttle|throttle/httplimit)$$
 TIMED := ^TestTimed
 # Packages tested without the race detector, which takes several times the processor: those whose
 # tests judge programs, in which it would watch only the tests, and those that start no goroutines.
-# The commands run in their tests' process and are tested with it by make test-long.
-RACELESS := /($(if $(HEADGATE_TEST_LONG),,cmd/.*|)internal/redact|internal/test/(acltest|browsertest|docs|e2e|faults|mutants))$$
+# The commands run in the process of their tests; make test-long tests them with it.
+RACELESS := /(bench/scale$(if $(HEADGATE_TEST_LONG),,|cmd/.*)|internal/(partition|redact)|internal/test/.*|queue/internal/(cron|fluid))$$
 # Packages whose tests run programs, a browser or long models, for minutes.
 SLOW := /(cmd/.*|internal/test/(acltest|browsertest|e2e|faults|limitplots|pacer|redistest))$$
 # More flags for `go test`, as in: make test TESTFLAGS='-run Gate -v'
@@ -36,7 +37,7 @@ PLAIN := $(GO) test -vet=off -timeout 30m
 LEAN := -gcflags=all=-dwarf=false
 RACE := -race $(LEAN)
 TEST := $(PLAIN) $(RACE)
-# Before all other processes, where the system allows it.
+# Before all other processes, where the system allows it; else nothing.
 AHEAD := $(if $(shell chrt --rr 1 true 2>/dev/null && echo 1),-exec 'chrt --rr 1')
 
 .DEFAULT_GOAL := build
@@ -59,15 +60,17 @@ check: deps lint ## Run lint and the quick tests
 test: export GOFLAGS += $(LEAN)
 test: deps ## Run what CI runs: deps, lint and all tests
 	$(GO) build $(PKGS)
-	@$(MAKE) --no-print-directory -j 4 test-lint test-packages test-modules
-	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(TEST) -p $(P) -skip '$(TIMED)' $(TESTFLAGS)
+	@$(MAKE) --no-print-directory -j 4 test-lint test-timed test-packages test-modules
+	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(TEST) -p 1 -skip '$(TIMED)' $(TESTFLAGS)
 	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
 	@$(MAKE) --no-print-directory bench PKGS="$$($(GO) list $(PKGS) | grep -vE '$(FLEETS)' | xargs)"
 
-.PHONY: test-measured test-lint vet-modules
-test-measured:
+.PHONY: test-fleets test-timed test-lint vet-modules
+test-fleets:
 	$(GO) list $(PKGS) | grep -E '$(FLEETS)' | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
 	@$(MAKE) --no-print-directory bench PKGS="$$($(GO) list $(PKGS) | grep -E '$(FLEETS)' | xargs)"
+
+test-timed: test-fleets
 	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(PLAIN) $(AHEAD) -p 1 -parallel 3 -run '$(TIMED)' $(TESTFLAGS)
 
 test-lint:
@@ -76,13 +79,15 @@ test-lint:
 vet-modules:
 	@for module in $(MODULES); do (set -x; cd $$module; $(GO) vet ./...) || exit 1; done
 
+# What the other tests wait for.
 # The modules come after the browser, beside which a benchmark would keep two cores busy.
+MEASURED := $(if $(AHEAD),test-fleets,test-timed)
 .PHONY: test-packages test-browser test-modules
-test-packages: test-measured
+test-packages: $(MEASURED)
 	$(GO) list $(PKGS) | grep -vE '$(FLEETS)|$(CORE)|$(RACELESS)' | xargs -r $(TEST) -p $(P) $(TESTFLAGS)
 	$(GO) list $(PKGS) | grep -E '$(RACELESS)' | grep -vE '$(FLEETS)|browsertest' | xargs -r $(PLAIN) -p $(P) $(TESTFLAGS)
 
-test-browser: test-measured
+test-browser: $(MEASURED)
 	$(GO) list $(PKGS) | grep browsertest | xargs -r $(PLAIN) $(TESTFLAGS)
 
 test-modules: test-browser

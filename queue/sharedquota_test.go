@@ -114,8 +114,15 @@ func TestUsedQuotaOutlivesUnregister(t *testing.T) {
 	stop := l.work()
 	until(t, "all are called", func() bool { return len(l.all()) == quota && waiting(t, l) == 0 })
 	stop()
+	expires := func() time.Duration { return l.client.PTTL(t.Context(), store.Key("q", "ledger")).Val() }
+	if left := expires(); left != -1 {
+		t.Errorf("the ledger expires in %v; a queue can be quiet for longer", left)
+	}
 	if err := operate.Unregister(t.Context(), l.client, "q", operate.Operator{Actor: "anna", Reason: "three partitions"}); err != nil {
 		t.Fatal(err)
+	}
+	if left := expires(); left < 31*24*time.Hour {
+		t.Errorf("the ledger of a queue that is gone expires in %v, before the month ends", left)
 	}
 	l.layout.N = 3
 	l.publish(month)
