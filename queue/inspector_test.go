@@ -167,7 +167,9 @@ func TestInspectorSeesChanges(t *testing.T) {
 // and the forecast of its call stays the same.
 func TestInspectorFollowsTheLane(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, 0, limitsOf(perTenant(100)), nil)
+	set, slow := limitsOf(perTenant(100)), throttle.PerSecond(1)
+	set.Tenants = map[string]limits.Tenant{"late": {Limits: map[string]map[string]limits.Change{"": {"tenant": {Rate: &slow}}}}}
+	r := startRig(t, 0, set, nil)
 	r.served(t)
 	var ids []string
 	for range 400 {
@@ -195,7 +197,7 @@ func TestInspectorFollowsTheLane(t *testing.T) {
 	if off := after.At.Sub(before.At).Abs(); off > time.Millisecond || !after.Now.After(before.Now) {
 		t.Errorf("expected at %v, and before %d went at %v", after.At, gone, before.At)
 	}
-	// Jobs that came since the reading are explained too.
+	// Jobs that came since the reading are explained too. One that is taken for two would wait for a second.
 	late := r.add(t, func(job *Job) { job.Tenant = "late" })
 	e, err := inspector.Explain(t.Context(), r.queue, late)
 	if err != nil || e.State != lifecycle.StateWaiting || e.Position != 0 || !e.At.Equal(e.Now) || e.Waiting != 1 {

@@ -1,12 +1,15 @@
 package queue
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate/internal/limitlua"
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
@@ -86,13 +89,29 @@ func TestSharedQuotaOfAMonth(t *testing.T) {
 		}
 		return !e.At.Before(next) && e.HeldBy != nil && e.HeldBy.Limit == "month"
 	})
-	until(t, "nobody has permits of the rate", func() bool {
+	until(t, "nobody has or wants permits of the rate", func() bool {
 		for _, home := range l.layout.Names() {
 			text := l.client.Get(t.Context(), store.Key(home, "b:account:")).Val()
 			if spec := (limitlua.Spec{Algorithm: "lb", Permit: 2000, Flow: 1, Leased: true}); text != "" {
 				if stored, err := spec.Stored(text, time.Now().UnixMicro(), nil); err != nil || stored.Left > 0 {
 					return false
 				}
+			}
+			err := (&effective.Calendars{Queue: home, Redis: l.client}).Run(t.Context(), func(calendars string) error {
+				reply, err := store.AskScript.Run(t.Context(), l.client, store.ScriptKeys(home), home, 0, partition.Horizon.Microseconds(), calendars)
+				if err != nil {
+					return err
+				}
+				asks, err := readAsks(reply, home)
+				for _, ask := range asks {
+					if ask.limit == "account" && ask.Want > 0 {
+						return fmt.Errorf("it wants %d", ask.Want)
+					}
+				}
+				return err
+			})
+			if err != nil {
+				return false
 			}
 		}
 		return true
