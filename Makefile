@@ -7,7 +7,7 @@ P ?= 2
 FLEETS := /internal/test/(e2e|faults)$$
 # Packages with tests that measure time, or what a job costs, and the names of these tests. They run
 # before all other processes, or where that is not allowed beside no other test; and without the race
-# detector, which changes what they measure.
+# detector, which changes what they measure. Of more than three at a time, some disturb others.
 CORE := /(queue|throttle|throttle/httplimit)$$
 TIMED := ^TestTimed
 # Packages tested without the race detector, which takes several times the processor: those whose

@@ -269,15 +269,7 @@ func (l *lessor) round(ctx context.Context, home string) error {
 	if !known {
 		return nil
 	}
-	var reply any
-	err := l.limits[home].Run(ctx, func(calendars string) (err error) {
-		reply, err = store.AskScript.Run(ctx, l.redis, store.ScriptKeys(home), home, shift.Microseconds(), partition.Horizon.Microseconds(), calendars)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	asks, err := readAsks(reply, home)
+	asks, err := askBuckets(ctx, l.redis, home, l.limits[home], shift)
 	if err != nil {
 		return err
 	}
@@ -316,6 +308,20 @@ func (l *lessor) round(ctx context.Context, home string) error {
 		}
 	}
 	return nil
+}
+
+// askBuckets returns what the buckets of a partition have and want. shift is by how much the ledger's clock is
+// ahead of the partition's.
+func askBuckets(ctx context.Context, client redis.UniversalClient, home string, windows *effective.Calendars, shift time.Duration) ([]leaseAsk, error) {
+	var reply any
+	err := windows.Run(ctx, func(calendars string) (err error) {
+		reply, err = store.AskScript.Run(ctx, client, store.ScriptKeys(home), home, shift.Microseconds(), partition.Horizon.Microseconds(), calendars)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return readAsks(reply, home)
 }
 
 // took records how long a round took: twice that, because the next one may take longer. It is forgotten

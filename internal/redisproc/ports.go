@@ -32,10 +32,10 @@ func (p *portBlocks) free() (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
-		for ; p.next < p.end; p.next++ {
-			if listener, err := listen(p.next); err == nil {
-				port := p.next
-				p.next++
+		for p.next < p.end {
+			port := p.next
+			p.next++
+			if listener, err := listen(port); err == nil {
 				return port, listener.Close()
 			}
 		}

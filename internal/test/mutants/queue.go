@@ -121,7 +121,7 @@ var queueMutants = []mutant{
 	},
 	{
 		"internal/partition/ledger.go", `if fair != acc.Fair {`, `if fair < acc.Fair-9 {`,
-		"missing write", "a partition is told when its part of the calls at once changes", "queue TestSharedConcurrency",
+		"missing write", "a partition is told when it may make more or fewer calls at once", "queue TestSharedConcurrency",
 	},
 	{
 		"internal/partition/ledger.go", `if over := l.left() < max(1, a.Least); !calls && acc.Over != over {`, `if over := l.left() < max(1, a.Least); !calls && acc.Over && !over {`,
