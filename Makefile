@@ -10,10 +10,13 @@ FLEETS := /internal/test/(e2e|faults)$$
 # detector, which changes what they measure. Of more than three at a time, some disturb others.
 CORE := /(queue|throttle|throttle/httplimit)$$
 TIMED := ^TestTimed
-# Packages tested without the race detector, which takes several times the processor: those whose
-# tests judge programs, in which it would watch only the tests, and those that start no goroutines.
-# The commands run in the process of their tests; make test-long tests them with it.
-RACELESS := /(bench/scale$(if $(HEADGATE_TEST_LONG),,|cmd/.*)|internal/(partition|redact)|internal/test/.*|queue/internal/(cron|fluid))$$
+# Packages tested without the race detector, which takes several times the processor: models, which
+# start no goroutines or take their time; those whose tests judge programs, in which it would watch
+# only the tests; and, but for make test-long, those with which the libraries of providers would be
+# compiled once more.
+MODELS := /(bench/scale|internal/(partition|redact)|internal/test/(acltest|cover|docs|golden|law|limitplots|mutants)|queue/internal/(cron|fluid))$$
+PROVIDERS := clients/(ai|email|payment|sandbox|webhook)|cmd/.*|internal/(jobline|payloads|settings|traceexport)|worker
+RACELESS := /(internal/test/.*$(if $(HEADGATE_TEST_LONG),,|$(PROVIDERS)))$$
 # Packages whose tests run programs, a browser or long models, for minutes.
 SLOW := /(cmd/.*|internal/test/(acltest|browsertest|e2e|faults|limitplots|pacer|redistest))$$
 # More flags for `go test`, as in: make test TESTFLAGS='-run Gate -v'
@@ -30,13 +33,15 @@ MODULES := internal/test/audit internal/test/composetest internal/test/openapite
 export GORACE ?= atexit_sleep_ms=50
 # The folder into which scripts/install-test-deps.sh unpacks programs.
 export PATH := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headgate-test/bin:$(PATH)
-TOOL := $(GO) tool -modfile=lint/go.mod
 # Without vet, because lint runs it.
 PLAIN := $(GO) test -vet=off -timeout 30m
 # A test has no use for what a debugger needs, which is a fifth of the time to compile it.
 LEAN := -gcflags=all=-dwarf=false
 RACE := -race $(LEAN)
 TEST := $(PLAIN) $(RACE)
+# The compiler spends a quarter of its time on garbage that its end would free.
+COMPILE := GOGC=off GOMEMLIMIT=2GiB $(GO)
+TOOL := $(COMPILE) tool -modfile=lint/go.mod
 # Before all other processes, where the system allows it; else nothing.
 AHEAD := $(if $(shell chrt --rr 1 true 2>/dev/null && echo 1),-exec 'chrt --rr 1')
 
@@ -54,18 +59,32 @@ build: ## Build bin/worker and bin/enqueue
 check: deps lint ## Run lint and the quick tests
 	$(GO) list $(PKGS) | grep -vE '$(SLOW)' | xargs -r $(GO) test -vet=off -short -skip '$(TIMED)' -timeout 5m $(TESTFLAGS)
 
-# What measures mostly waits, so lint and the race detector's compiling go on beside it, at the
-# lowest priority.
+# What measures mostly waits, so the race detector's compiling, the models and lint go on beside it.
 .PHONY: test
 test: export GOFLAGS += $(LEAN)
 test: deps ## Run what CI runs: deps, lint and all tests
-	$(GO) build $(PKGS)
-	@$(MAKE) --no-print-directory -j 4 test-lint test-timed test-packages test-modules
-	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(TEST) -p 1 -skip '$(TIMED)' $(TESTFLAGS)
+	$(COMPILE) build $(PKGS)
+	@$(MAKE) --no-print-directory -j 6 test-lint test-models test-timed test-core test-modules
 	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
 	@$(MAKE) --no-print-directory bench PKGS="$$($(GO) list $(PKGS) | grep -vE '$(FLEETS)' | xargs)"
 
-.PHONY: test-fleets test-timed test-lint vet-modules
+# The packages tested with the race detector.
+RACED := $(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' $(PKGS) | grep -vE '$(MODELS)|$(RACELESS)'
+
+.PHONY: test-lint test-race vet-modules
+test-race:
+	@$(RACED) | nice -n 19 xargs -r env $(COMPILE) build $(RACE) ./internal/test/redistest
+
+test-lint: test-race
+	@nice -n 19 $(MAKE) --no-print-directory vet-modules lint
+
+vet-modules:
+	@for module in $(MODULES); do (set -x; cd $$module; $(COMPILE) vet ./...) || exit 1; done
+
+.PHONY: test-models test-fleets test-timed
+test-models: $(if $(AHEAD),,test-timed)
+	$(GO) list $(PKGS) | grep -E '$(MODELS)' | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
+
 test-fleets:
 	$(GO) list $(PKGS) | grep -E '$(FLEETS)' | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
 	@$(MAKE) --no-print-directory bench PKGS="$$($(GO) list $(PKGS) | grep -E '$(FLEETS)' | xargs)"
@@ -73,19 +92,16 @@ test-fleets:
 test-timed: test-fleets
 	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(PLAIN) $(AHEAD) -p 1 -parallel 3 -run '$(TIMED)' $(TESTFLAGS)
 
-test-lint:
-	@nice -n 19 $(MAKE) --no-print-directory lint vet-modules VETFLAGS='$(RACE)'
-
-vet-modules:
-	@for module in $(MODULES); do (set -x; cd $$module; $(GO) vet ./...) || exit 1; done
-
 # What the other tests wait for.
 # The modules come after the browser, beside which a benchmark would keep two cores busy.
 MEASURED := $(if $(AHEAD),test-fleets,test-timed)
-.PHONY: test-packages test-browser test-modules
-test-packages: $(MEASURED)
-	$(GO) list $(PKGS) | grep -vE '$(FLEETS)|$(CORE)|$(RACELESS)' | xargs -r $(TEST) -p $(P) $(TESTFLAGS)
-	$(GO) list $(PKGS) | grep -E '$(RACELESS)' | grep -vE '$(FLEETS)|browsertest' | xargs -r $(PLAIN) -p $(P) $(TESTFLAGS)
+.PHONY: test-packages test-core test-browser test-modules
+test-packages: $(MEASURED) test-race
+	$(RACED) | grep -vE '$(CORE)' | xargs -r $(TEST) -p $(P) $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -E '$(RACELESS)' | grep -vE '$(FLEETS)|$(MODELS)|browsertest' | xargs -r $(PLAIN) -p $(P) $(TESTFLAGS)
+
+test-core: test-packages test-browser
+	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(TEST) -p 1 -skip '$(TIMED)' $(TESTFLAGS)
 
 test-browser: $(MEASURED)
 	$(GO) list $(PKGS) | grep browsertest | xargs -r $(PLAIN) $(TESTFLAGS)
@@ -125,7 +141,7 @@ lint: ## Run gofmt, go vet, staticcheck and the import rules
 	if [ -n "$$unformatted" ]; then \
 		printf 'not formatted, run gofmt -w:\n%s\n' "$$unformatted"; exit 1; \
 	fi
-	$(GO) vet $(VETFLAGS) $(PKGS)
+	$(COMPILE) vet $(PKGS)
 	$(TOOL) staticcheck $(PKGS)
 	$(TOOL) depguard $(PKGS)
 

@@ -1,12 +1,14 @@
 package api
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/headgate/headgate/internal/payloads"
+	"github.com/headgate/headgate/internal/strictjson"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -28,7 +30,7 @@ func TestUnknownParameters(t *testing.T) {
 // TestAllMistakesOfARequest: unknown, mistyped and invalid fields of a body are told at once, with
 // the paths of those within a payload.
 func TestAllMistakesOfARequest(t *testing.T) {
-	r := newRig(t, redistest.Shared(t), func(c *Config) { c.CheckPayload = payloads.Check })
+	r := newRig(t, redistest.Shared(t), func(c *Config) { c.CheckPayload = checkWebhook })
 	r.publish(throttle.PerSecond(1))
 	at := "/queues/" + r.queue
 	for _, test := range []struct{ method, path, body, want string }{
@@ -52,4 +54,21 @@ func TestAllMistakesOfARequest(t *testing.T) {
 			}
 		}
 	}
+}
+
+// checkWebhook checks the payloads of a kind.
+func checkWebhook(kind string, payload json.RawMessage) (all []error) {
+	if kind != "webhook" {
+		return nil
+	}
+	var webhook struct {
+		URL string `json:"url"`
+	}
+	for _, wrong := range strictjson.FieldErrors(strictjson.Decode(payload, &webhook)) {
+		all = append(all, validation.Field(wrong.Field, wrong.Reason))
+	}
+	if webhook.URL == "" {
+		all = append(all, validation.Field("url", "missing"))
+	}
+	return all
 }

@@ -514,7 +514,7 @@ function make.quota()
     if n > limit.b then return nil end
     t = math.max(t, s.pause)
     local e = math.max(t, s.from - s.shift)
-    if math.max(e, now + HAND_OVER) + s.shift < s.ends and s.spent + n <= math.min(s.n, s.keep) then return e end
+    if math.max(e, now) + HAND_OVER + s.shift < s.ends and s.spent + n <= math.min(s.n, s.keep) then return e end
     return math.max(t, now + limit.ahead + 1, s.used == 1000000 and s.ends - s.shift or 0)
   end
 

@@ -158,12 +158,11 @@ func (h *Holder) find(now, pickup, n int64) (slot Slot, at *held, end Point) {
 	return Slot{}, nil, Point{}
 }
 
-// Spend spends n permits of a quota for one call, which must leave within pickup µs, or at once when the
-// window begins.
+// Spend spends n permits of a quota for one call, which may take pickup µs to leave.
 func (h *Holder) Spend(now, pickup, n int64) (Slot, bool) {
 	slot := Slot{Earliest: max(now, h.from)}
 	slot.Latest = max(slot.Earliest, now+pickup)
-	if !h.quota() || slot.Latest >= h.until || h.spent+n > min(h.n, h.keep) {
+	if !h.quota() || slot.Earliest+pickup >= h.until || h.spent+n > min(h.n, h.keep) {
 		return Slot{}, false
 	}
 	h.spent += n

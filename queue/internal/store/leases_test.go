@@ -15,7 +15,8 @@ import (
 )
 
 // leaseScript does one step of a holder with a bucket: ARGV[7] is the time on the
-// ledger's clock, ARGV[8] by how much that is ahead, and ARGV[9] the step.
+// ledger's clock, ARGV[8] by how much that is ahead, and ARGV[9] the step. A step that takes
+// ARGV[10] permits takes none before ARGV[11] µs have passed.
 var leaseScript = limitlua.NewScript(`
 local limit, shift = limit_read(1), tonumber(ARGV[8])
 local now = tonumber(ARGV[7]) - shift
@@ -25,7 +26,7 @@ limit_left(limit, bucket, now)
 bucket.shift = shift
 if ARGV[9] == 'take' then
   local n = tonumber(ARGV[10])
-  local e = limit_earliest(limit, bucket, now, now, n)
+  local e = limit_earliest(limit, bucket, now, now + tonumber(ARGV[11] or 0), n)
   if e and e <= now + limit.ahead then
     local c = math.max(e, now + 25000)
     limit_commit(limit, bucket, now, c, n)
@@ -138,5 +139,36 @@ func TestLeasesAreHolders(t *testing.T) {
 	})
 	if taken == 0 {
 		t.Error("nothing was taken")
+	}
+}
+
+// TestQuotaEndsBeforeItsWindow: a slot that another limit puts at the end of a quota's window is not given,
+// because a call that takes its time to leave would reach the receiver in the next window.
+func TestQuotaEndsBeforeItsWindow(t *testing.T) {
+	client := redistest.Shared(t).Client()
+	limit := limitlua.Limit{Algorithm: "fixed_window", Count: 100, Period: time.Second}
+	spec := limit.Spec(true, 3*Horizon)
+	const now, ends = 1_000_000_000_900_000, 1_000_000_001_000_000
+	key := "lease:" + rand.Text()
+	step := func(args ...any) []any {
+		reply, err := leaseScript.Run(t.Context(), client, []string{key}, append([]any{spec.Algorithm, spec.Permit, spec.Flow, spec.Burst, spec.Ahead, spec.Window, now, 0}, args...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reply.([]any)
+	}
+	step("accept", 1, 100, ends-1_000_000, ends)
+	for _, c := range []struct {
+		later int64 // µs
+		given bool
+	}{
+		{0, true},
+		{ends - now - 25_001, true},
+		{ends - now - 25_000, false},
+		{ends - now - 1, false},
+	} {
+		if slot := step("take", 1, c.later); (len(slot) > 0) != c.given {
+			t.Errorf("%d µs before the window ends: a slot at %v", ends-now-c.later, slot)
+		}
 	}
 }
