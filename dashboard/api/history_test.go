@@ -1,14 +1,21 @@
 package api
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -98,10 +105,59 @@ func TestHistoriesAreBounded(t *testing.T) {
 	}
 }
 
+// TestUnreadQueueKeepsItsRate: a queue that does not answer for once has the rate that it had.
+func TestUnreadQueueKeepsItsRate(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	r := newRig(t, server, nil)
+	r.publish(throttle.PerSecond(7))
+	for range 5 {
+		r.want(202, "", "POST", "/jobs", r.job("acme", ""))
+	}
+	if err := operate.Publish(t.Context(), r.redis, limits.Set{Queues: map[string]limits.Queue{"other": {}}}); err != nil {
+		t.Fatal(err)
+	}
+	away := server.Client()
+	a, err := New(Config{Redis: away})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWatch(a)
+	w.names = []string{"other", r.queue}
+	rate := func() float64 {
+		if _, err := w.overviews(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return w.allowed[r.queue]
+	}
+	if before := rate(); math.Abs(before-7) > 0.01 {
+		t.Fatalf("%v calls a second are allowed, want 7", before)
+	}
+	away.AddHook(&refuses{about{id: r.queue}})
+	if _, err := a.inspector.Overview(t.Context(), r.queue); err == nil {
+		t.Fatal("the queue answers")
+	}
+	if after := rate(); math.Abs(after-7) > 0.01 {
+		t.Errorf("%v calls a second are allowed, want 7", after)
+	}
+}
+
+// refuses is a hook that lets commands about a queue fail.
+type refuses struct{ about }
+
+func (r *refuses) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, command redis.Cmder) error {
+		if strings.Contains(fmt.Sprint(command.Args()...), r.id) {
+			return errors.New("refused")
+		}
+		return next(ctx, command)
+	}
+}
+
 // TestHistoryKnowsWhatLimitsLetGo: also of seconds at which nobody looked.
 func TestHistoryKnowsWhatLimitsLetGo(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Shared(t), nil)
+	r := newRig(t, redistest.Start(t), nil)
 	r.publish(throttle.PerSecond(7))
 	for range 5 {
 		r.want(202, "", "POST", "/jobs", r.job("acme", ""))

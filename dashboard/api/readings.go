@@ -65,7 +65,7 @@ func (w *watch) lookAtAll(ctx context.Context) {
 // Cluster is away, it returns the previous reading. The error is that of all, if none answers.
 func (w *watch) overviews(ctx context.Context) ([]inspect.Overview, error) {
 	all, allowed := []inspect.Overview{}, map[string]float64{}
-	w.allowed, w.modeled = nil, time.Now()
+	w.modeled = time.Now()
 	read, errs := fanout.Ask(ctx, queuePatience, w.names, w.api.inspector.Overview)
 	answered := len(w.names) == 0
 	for i, name := range w.names {
@@ -73,8 +73,11 @@ func (w *watch) overviews(ctx context.Context) ([]inspect.Overview, error) {
 			all, allowed[name], answered = append(all, read[i]), read[i].Allowed, true
 			continue
 		}
-		before := slices.IndexFunc(w.last, func(o inspect.Overview) bool { return o.Queue == name })
-		if before >= 0 && !errors.Is(errs[i], validation.ErrNotFound) {
+		if errors.Is(errs[i], validation.ErrNotFound) {
+			continue
+		}
+		allowed[name] = w.allowed[name]
+		if before := slices.IndexFunc(w.last, func(o inspect.Overview) bool { return o.Queue == name }); before >= 0 {
 			o := w.last[before]
 			o.Unserved = []inspect.Unserved{{Queue: name, Away: 1, Of: 1}}
 			all = append(all, o)
