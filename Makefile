@@ -100,7 +100,7 @@ test-packages: $(MEASURED) test-race
 	$(RACED) | grep -vE '$(CORE)' | xargs -r $(TEST) -p $(P) $(TESTFLAGS)
 	$(GO) list $(PKGS) | grep -E '$(RACELESS)' | grep -vE '$(FLEETS)|$(MODELS)|browsertest' | xargs -r $(PLAIN) -p $(P) $(TESTFLAGS)
 
-test-core: test-packages test-browser
+test-core: test-packages test-modules
 	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(TEST) -p 1 -skip '$(TIMED)' $(TESTFLAGS)
 
 test-browser: $(MEASURED)
