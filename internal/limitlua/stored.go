@@ -112,7 +112,7 @@ func (s Spec) Lost(at int64, windows []int64) string {
 // leased reads the text of a leased bucket.
 func (s Spec) leased(out *Stored, text string, now int64) error {
 	var n []int64
-	for _, word := range strings.Fields(text[2:]) {
+	for word := range strings.FieldsSeq(text[2:]) {
 		one, err := strconv.ParseInt(word, 10, 64)
 		if err != nil {
 			return fmt.Errorf("bucket %.60q: it is not a bucket", text)
