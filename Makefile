@@ -16,7 +16,9 @@ TIMED := ^TestTimed
 # compiled once more.
 MODELS := /(bench/scale|internal/(partition|redact)|internal/test/(acltest|cover|docs|golden|law|limitplots|mutants)|queue/internal/(cron|fluid))$$
 PROVIDERS := clients/(ai|email|payment|sandbox|webhook)|cmd/.*|internal/(jobline|payloads|settings|traceexport)|worker
-RACELESS := /(internal/test/.*$(if $(HEADGATE_TEST_LONG),,|$(PROVIDERS)))$$
+RACELESS := /(internal/test/.*|$(if $(HEADGATE_TEST_LONG),cmd/worker,$(PROVIDERS)))$$
+# In make test-long, they run a worker for minutes that must use all of its limits.
+ALONE := $(if $(HEADGATE_TEST_LONG),/cmd/worker$$)
 # Packages whose tests run programs, a browser or long models, for minutes.
 SLOW := /(cmd/.*|internal/test/(acltest|browsertest|e2e|faults|limitplots|pacer|redistest))$$
 # More flags for `go test`, as in: make test TESTFLAGS='-run Gate -v'
@@ -98,10 +100,11 @@ MEASURED := $(if $(AHEAD),test-fleets,test-timed)
 .PHONY: test-packages test-core test-browser test-modules
 test-packages: $(MEASURED) test-race
 	$(RACED) | grep -vE '$(CORE)' | xargs -r $(TEST) -p $(P) $(TESTFLAGS)
-	$(GO) list $(PKGS) | grep -E '$(RACELESS)' | grep -vE '$(FLEETS)|$(MODELS)|browsertest' | xargs -r $(PLAIN) -p $(P) $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -E '$(RACELESS)' | grep -vE '$(FLEETS)|$(MODELS)|browsertest$(addprefix |,$(ALONE))' | xargs -r $(PLAIN) -p $(P) $(TESTFLAGS)
 
 test-core: test-packages test-modules
 	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(TEST) -p 1 -skip '$(TIMED)' $(TESTFLAGS)
+	$(if $(ALONE),$(GO) list $(PKGS) | grep -E '$(ALONE)' | xargs -r $(PLAIN) $(TESTFLAGS))
 
 test-browser: $(MEASURED)
 	$(GO) list $(PKGS) | grep browsertest | xargs -r $(PLAIN) $(TESTFLAGS)
