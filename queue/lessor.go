@@ -2,13 +2,10 @@ package queue
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -23,12 +20,13 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// lessor leases the shared limits of a queue in partitions to these. In each partition the bucket of such
-// a limit has only what was leased to it (leases.lua). It tells what it has and what it could use; the
-// ledger, in the first partition, has what is leased to whom; package partition has the rules.
+// lessor leases the shared limits of a queue in partitions to these, and to a queue its part of budgets. In
+// each partition the bucket of such a limit has only what was leased to it (leases.lua). It tells what it has
+// and what it could use; the ledger has what is leased to whom; package partition has the rules.
 //
 // One worker of the queue does all of this, so that no partition asks twice. If two take themselves for
-// that one, the ledger is still right: it is replaced only by who read the latest one.
+// that one, the ledger is still right: it is replaced only by who read the latest one. So do the workers of
+// queues that share a budget.
 type lessor struct {
 	of     partition.Layout
 	worker string // id of this process
@@ -48,40 +46,18 @@ type lessor struct {
 
 	asks coalesce.Batcher[[]leaseAsk, []partition.Answer]
 
-	// Only asks.Run uses these.
-	ledgers map[string]*ledgerOf // by limit; nil: to be read
-	number  uint64               // of the ones that were read or stored last; numbers rise, and none comes twice
-	lost    int64                // when the ones before them were lost, µs; 0: there were none
-	unsaved bool                 // they differ from the stored ones
-}
-
-// ledgerOf is the ledger of a limit, as it is stored.
-type ledgerOf struct {
-	Spec   limitlua.Spec
-	Ledger *partition.Ledger
-
-	calendar []int64 // see [partition.Ask]
-}
-
-func (o *ledgerOf) UnmarshalJSON(text []byte) error {
-	var stored struct {
-		Spec   limitlua.Spec
-		Ledger json.RawMessage
-	}
-	if err := json.Unmarshal(text, &stored); err != nil {
-		return err
-	}
-	o.Spec, o.Ledger = stored.Spec, partition.NewLedger(stored.Spec)
-	return o.Ledger.UnmarshalJSON(stored.Ledger)
+	books map[string]*book // by their key; only asks.Run uses them
 }
 
 // leaseAsk is what a partition's bucket of a limit asks for.
 type leaseAsk struct {
-	limit string
-	spec  limitlua.Spec
-	id    string // of the bucket
-	had   int64  // permits of a quota
-	over  bool   // all of a quota is used up
+	limit  string
+	tenant string // escaped; "": all together
+	budget bool   // several queues share it
+	spec   limitlua.Spec
+	id     string // of the bucket
+	had    int64  // permits of a quota
+	over   bool   // all of a quota is used up
 	partition.Ask
 }
 
@@ -103,12 +79,13 @@ const (
 	noAsks     = time.Second            // the same, without shared limits
 	maxLag     = 500 * time.Millisecond // of a slow Redis
 	sharedAsks = 5 * time.Millisecond   // how long partitions wait for others, to share a change of the ledger
+	unusedBook = 10 * time.Minute       // how long the ledger of a tenant's budget is known after its last use
 	lessorLast = 2 * time.Second        // how long a worker leases without taking the role again
 )
 
 func newLessor(of partition.Layout, worker string, client redis.UniversalClient, clocks map[string]*redisClock, limits map[string]*effective.Calendars, lasts time.Duration, roles *roles, logger *slog.Logger) *lessor {
 	l := &lessor{of: of, worker: worker, redis: client, clocks: clocks, limits: limits, lasts: lasts, roles: roles, logger: logger, stir: make(chan struct{})}
-	l.asks.Run, l.asks.Gap = l.lease, sharedAsks
+	l.asks.Run, l.asks.Gap, l.books = l.lease, sharedAsks, map[string]*book{}
 	return l
 }
 
@@ -184,6 +161,10 @@ func (l *lessor) askAll() {
 
 // lead takes or keeps the role of the worker that leases, if no other worker has it.
 func (l *lessor) lead(ctx context.Context) error {
+	if l.of.N == 1 && !l.limits[l.of.Queue].Leased(ctx) {
+		l.led(false)
+		return nil
+	}
 	role := l.role()
 	if l.roles.left(role) > 0 {
 		l.led(false)
@@ -239,11 +220,11 @@ func (l *lessor) serve(ctx context.Context, home string) {
 }
 
 // noted records what a partition asked for, and reports whether the ledger is to know.
-func (l *lessor) noted(home string, asks []leaseAsk) bool {
+func (l *lessor) noted(home string, shared bool, asks []leaseAsk) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if home == l.of.Queue && l.shared != (len(asks) > 0) {
-		l.shared = len(asks) > 0
+	if home == l.of.Queue && l.shared != shared {
+		l.shared = shared
 		l.askAll()
 	}
 	// The ledger has its limits and their windows from the first partition, also while that has no jobs.
@@ -269,7 +250,7 @@ func (l *lessor) round(ctx context.Context, home string) error {
 	if !known {
 		return nil
 	}
-	asks, err := askBuckets(ctx, l.redis, home, l.limits[home], shift)
+	asks, shared, err := askBuckets(ctx, l.redis, home, l.limits[home], shift)
 	if err != nil {
 		return err
 	}
@@ -278,7 +259,7 @@ func (l *lessor) round(ctx context.Context, home string) error {
 			asks[i].spec.Lease = 2 * l.lasts.Microseconds()
 		}
 	}
-	if !l.noted(home, asks) {
+	if !l.noted(home, shared, asks) {
 		return nil
 	}
 	began := boottime.Now()
@@ -291,7 +272,7 @@ func (l *lessor) round(ctx context.Context, home string) error {
 		if answers[i].Version <= a.Version {
 			continue
 		}
-		args := []any{home, a.limit, a.id, answers[i].Version, int64(math.Ceil(1e6 * answers[i].Share)), int64(1e6 * answers[i].Used)}
+		args := []any{home, a.limit, a.id, answers[i].Version, int64(math.Ceil(1e6 * answers[i].Share)), int64(1e6 * answers[i].Used), a.tenant}
 		switch a.spec.Algorithm {
 		case "fw":
 			args = append(args, answers[i].N, answers[i].From, answers[i].Until)
@@ -310,16 +291,16 @@ func (l *lessor) round(ctx context.Context, home string) error {
 	return nil
 }
 
-// askBuckets returns what the buckets of a partition have and want. shift is by how much the ledger's clock is
-// ahead of the partition's.
-func askBuckets(ctx context.Context, client redis.UniversalClient, home string, windows *effective.Calendars, shift time.Duration) ([]leaseAsk, error) {
+// askBuckets returns what the buckets of a partition have and want, and whether it has leased limits at all.
+// shift is by how much the ledger's clock is ahead of the partition's.
+func askBuckets(ctx context.Context, client redis.UniversalClient, home string, windows *effective.Calendars, shift time.Duration) (asks []leaseAsk, shared bool, err error) {
 	var reply any
-	err := windows.Run(ctx, func(calendars string) (err error) {
+	err = windows.Run(ctx, func(calendars string) (err error) {
 		reply, err = store.AskScript.Run(ctx, client, store.ScriptKeys(home), home, shift.Microseconds(), partition.Horizon.Microseconds(), calendars)
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	return readAsks(reply, home)
 }
@@ -333,10 +314,11 @@ func (l *lessor) took(d time.Duration) {
 }
 
 // readAsks decodes the reply of lease_ask.lua.
-func readAsks(reply any, home string) (asks []leaseAsk, err error) {
-	for read := store.Read(reply); read.More(); {
+func readAsks(reply any, home string) (asks []leaseAsk, shared bool, err error) {
+	read := store.Read(reply)
+	for shared = read.Flag(); read.More(); {
 		one := read.List()
-		a := leaseAsk{limit: one.Text(), spec: limitlua.Spec{Algorithm: one.Text(), Permit: one.Int(), Flow: one.Int(), Burst: one.Int(), Window: one.Int()}}
+		a := leaseAsk{limit: one.Text(), tenant: one.Text(), budget: one.Flag(), spec: limitlua.Spec{Algorithm: one.Text(), Permit: one.Int(), Flow: one.Int(), Burst: one.Int(), Window: one.Int()}}
 		var calendar []int64
 		for starts := one.List(); starts.More(); {
 			calendar = append(calendar, starts.Int())
@@ -356,18 +338,15 @@ func readAsks(reply any, home string) (asks []leaseAsk, err error) {
 			a.Keep = append(a.Keep, s)
 		}
 		if err := one.End(); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		asks = append(asks, a)
 	}
-	return asks, nil
+	return asks, shared, nil
 }
 
-// errLedger means that another worker leases, too, or that a failover lost the latest ledger.
-var errLedger = errors.New("another worker has changed the ledger")
-
 // lease answers the asks of partitions. What it leases is stored before anybody is told.
-func (l *lessor) lease(batch [][]leaseAsk) (answers [][]partition.Answer, err error) {
+func (l *lessor) lease(batch [][]leaseAsk) ([][]partition.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
 	defer cancel()
 	l.mu.Lock()
@@ -376,102 +355,41 @@ func (l *lessor) lease(batch [][]leaseAsk) (answers [][]partition.Answer, err er
 	// What begins before it is there is of no use, and the next ask takes as long. Another worker may have
 	// leased with another lag.
 	now, ahead := l.clocks[l.of.Queue].now().Add(lag).UnixMicro(), 2*maxLag.Microseconds()
-	if l.ledgers == nil {
-		if err := l.read(ctx, now, ahead); err != nil {
-			return nil, err
+	answers := make([][]partition.Answer, len(batch))
+	byBook := map[*book][]leaseCall{}
+	for i, asks := range batch {
+		answers[i] = make([]partition.Answer, len(asks))
+		for j := range asks {
+			asks[j].Ahead = lag.Microseconds()
+			b := l.book(&asks[j])
+			byBook[b] = append(byBook[b], leaseCall{&asks[j], &answers[i][j]})
 		}
 	}
-	for _, asks := range batch {
-		all := make([]partition.Answer, len(asks))
-		for i, a := range asks {
-			of := l.ledgers[a.limit]
-			if of == nil {
-				of = &ledgerOf{Spec: a.spec, Ledger: partition.NewLedger(a.spec)}
-				if l.lost > 0 {
-					of.Ledger.Lost(l.lost, ahead)
-				}
-				l.ledgers[a.limit] = of
-			} else if a.Member == l.of.Queue && a.spec != of.Spec { // it is the last to get new limits
-				of.Spec = a.spec
-				of.Ledger.SetLimit(a.spec, now)
-				l.unsaved = true
+	var failed error
+	for b, all := range byBook {
+		if err := b.lease(ctx, l.redis, all, now, ahead); err != nil {
+			for _, one := range all {
+				*one.answer = partition.Answer{} // old, so it changes nothing
 			}
-			if family(a.spec) != family(of.Spec) {
-				continue // the ledger is of the limit as it was, or will be
-			}
-			// All partitions have the windows of the first one, which is the last to get new limits.
-			if a.Member == l.of.Queue {
-				of.calendar = a.Calendar
-			}
-			if a.Calendar != nil && of.calendar == nil {
-				continue
-			}
-			a.Calendar = of.calendar
-			version := of.Ledger.Version()
-			a.Ahead = lag.Microseconds()
-			all[i] = of.Ledger.Ask(now, a.Ask)
-			l.unsaved = l.unsaved || of.Ledger.Version() != version
+			failed = err
 		}
-		answers = append(answers, all)
+		b.used = boottime.Now()
 	}
-	if !l.unsaved {
-		return answers, nil
-	}
-	if err := l.store(ctx, now); err != nil {
-		l.ledgers = nil // whatever was stored
-		return nil, err
-	}
-	return answers, nil
+	maps.DeleteFunc(l.books, func(_ string, b *book) bool { return boottime.Now()-b.used > unusedBook })
+	return answers, failed
 }
 
-// read reads the stored ledgers.
-func (l *lessor) read(ctx context.Context, now, ahead int64) error {
-	pipe := l.redis.Pipeline()
-	stored, epoch := pipe.Get(ctx, store.Key(l.of.Queue, "ledger")), pipe.HGet(ctx, store.Key(l.of.Queue, "limits"), store.EpochField)
-	if err := store.Execute(ctx, pipe); err != nil {
-		return err
+// book returns the book that an ask is for.
+func (l *lessor) book(a *leaseAsk) *book {
+	home, key := l.of.Queue, store.Key(l.of.Queue, "ledger")
+	if a.budget {
+		home = "*" + a.limit // no queue has such a name
+		key = store.Key(home, "ledger:"+a.tenant)
 	}
-	ledgers := map[string]*ledgerOf{}
-	text, all, _ := strings.Cut(stored.Val(), " ")
-	number, _ := strconv.ParseUint(text, 10, 64) // "": there are none
-	if all != "" {
-		if err := json.Unmarshal([]byte(all), &ledgers); err != nil {
-			return fmt.Errorf("read the ledger of the shared limits: %w", err)
-		}
+	b := l.books[key]
+	if b == nil {
+		b = &book{key: key, home: home, of: l.of.Queue, budget: a.budget}
+		l.books[key] = b
 	}
-	l.unsaved = number < l.number // a failover lost the newer ones
-	if l.unsaved {
-		for _, of := range ledgers {
-			of.Ledger.Lost(now, ahead)
-		}
-	}
-	switch l.lost = 0; {
-	case number == 0 && l.number > 0:
-		l.lost = now
-	case number == 0:
-		l.lost = store.LostAt(epoch.Val())
-	}
-	l.ledgers, l.number = ledgers, number
-	return nil
-}
-
-func (l *lessor) store(ctx context.Context, now int64) error {
-	text, err := json.Marshal(l.ledgers)
-	if err != nil {
-		return err
-	}
-	was, number := "", max(l.number+1, uint64(now))
-	if l.number > 0 {
-		was = strconv.FormatUint(l.number, 10)
-	}
-	reply, err := store.LedgerScript.Run(ctx, l.redis, store.KeysOf(l.of.Queue, store.Key(l.of.Queue, "ledger")), l.of.Queue,
-		was, fmt.Sprintf("%d %s", number, text))
-	if err != nil {
-		return err
-	}
-	if reply != int64(1) {
-		return errLedger
-	}
-	l.number, l.unsaved = number, false
-	return nil
+	return b
 }

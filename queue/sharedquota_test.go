@@ -104,7 +104,7 @@ func TestSharedQuotaOfAMonth(t *testing.T) {
 					return false
 				}
 			}
-			asks, err := askBuckets(t.Context(), l.client, home, &effective.Calendars{Queue: home, Redis: l.client}, 0)
+			asks, _, err := askBuckets(t.Context(), l.client, home, &effective.Calendars{Queue: home, Redis: l.client}, 0)
 			if err != nil {
 				t.Fatal(err)
 			}

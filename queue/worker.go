@@ -258,7 +258,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		calendars[d.queue] = d.limits
 	}
 	for _, d := range dispatchers {
-		if d.of.N > 1 && d.queue == d.of.Queue {
+		if d.queue == d.of.Queue {
 			d.lessor = newLessor(d.of, id, w.redis, clocks, calendars, d.lease, roles, w.logger)
 			parts.Go(func() { d.lessor.Run(background) })
 		}

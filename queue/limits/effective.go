@@ -12,6 +12,7 @@ type Effective struct {
 	Name      string
 	Per       []string
 	Unit      string
+	Queues    []string // of a budget: the queues that share it
 	Algorithm throttle.Algorithm
 
 	Rate        string // as in the limits file; "" for a concurrency

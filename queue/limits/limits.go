@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -101,6 +102,12 @@ type Limit struct {
 	// rise again while it does not; the limit's own rate is the most. Only a
 	// limit with a rate has it.
 	Adaptive bool
+
+	// Queues makes the limit a budget of several queues: what the jobs of one have used, those of the
+	// others do not have. It names them all, each of which has the same limit. A budget is a fixed
+	// window, for all tenants or per tenant, and its name is unique in a Redis. nil: the limit is of this
+	// queue alone.
+	Queues []string
 }
 
 // Durability says which servers have a job when its producer learns that it is accepted.
@@ -122,7 +129,7 @@ type Tenant struct {
 	// 0.001 to 1,000; 0 means 1.
 	Weight float64
 
-	// Limits holds changes by queue and by the limit's name.
+	// Limits holds changes by queue and by the limit's name. All queues of a budget must have the same.
 	Limits map[string]map[string]Change
 
 	// Partition is the partition of the tenant's jobs in each queue that has more than one: 1 is the
@@ -143,10 +150,10 @@ type Change struct {
 }
 
 // Leased reports whether partitions of a queue can share the limit, because parts of it can be leased to
-// them: of limits for the whole queue that are not adaptive a concurrency limit, a fixed window, and a token
-// bucket or a leaky bucket that counts calls.
+// them: a budget, and of limits for the whole queue that are not adaptive a concurrency limit, a fixed
+// window, and a token bucket or a leaky bucket that counts calls.
 func (l Limit) Leased() bool {
-	return len(l.Per) == 0 && !l.Adaptive && (l.Algorithm == throttle.Concurrency || l.Algorithm == throttle.FixedWindow || l.leasedRate())
+	return l.Queues != nil || len(l.Per) == 0 && !l.Adaptive && (l.Algorithm == throttle.Concurrency || l.Algorithm == throttle.FixedWindow || l.leasedRate())
 }
 
 // leasedRate reports whether a leased limit would be a rate, of which a queue can have one.
@@ -224,6 +231,9 @@ func (l Limit) Validate() error {
 	if l.Adaptive && l.Algorithm == throttle.Concurrency {
 		wrong("adaptive", "only a limit with a rate adapts")
 	}
+	if l.Queues != nil {
+		l.validateBudget(wrong)
+	}
 	rule := throttle.Limit{
 		Name: l.Name, Algorithm: l.Algorithm, Rate: l.Rate, Burst: l.Burst, Capacity: l.Capacity,
 		Location: l.Location, Concurrency: l.Concurrency,
@@ -235,6 +245,22 @@ func (l Limit) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// validateBudget reports what several queues cannot share.
+func (l Limit) validateBudget(wrong func(field, format string, args ...any)) {
+	if l.Algorithm != throttle.FixedWindow {
+		wrong("algorithm", "%s must be %s, or left out: of a budget, each queue takes a part of a window's count", check.Quote(string(l.Algorithm)), throttle.FixedWindow)
+	}
+	if len(l.Per) > 0 && !slices.Equal(l.Per, []string{"tenant"}) {
+		wrong("per", "a budget is per tenant, or for all tenants together")
+	}
+	if l.Adaptive {
+		wrong("adaptive", "a budget does not adapt: providers do not answer for several queues")
+	}
+	if len(l.Queues) < 2 {
+		wrong("queues", "name two queues or more; of one queue, a limit is enough")
+	}
 }
 
 // ChangeError reports a change that cannot be made to a limit. Nothing was changed.
@@ -329,6 +355,9 @@ func (l Set) Validate() error {
 		for i, limit := range q.Limits {
 			where := fmt.Sprintf("%s.limits[%d]", path, i)
 			at(where, limit.Validate())
+			if limit.Queues != nil {
+				l.validateShared(where, name, limit, wrong)
+			}
 			if q.Partitions > 1 && limit.Leased() {
 				if limit.leasedRate() && shared != "" {
 					wrong(where+".per", "partitions share one token_bucket or leaky_bucket at most, and %s is one: add tenant, or leave out partitions", check.Quote(shared))
@@ -381,10 +410,45 @@ func (l Set) Validate() error {
 					continue
 				}
 				at(where, q.Limits[i].CheckChange(t.Limits[queue][name]))
+				for _, other := range q.Limits[i].Queues {
+					if change, same := t.Limits[other][name]; !same || change.String() != t.Limits[queue][name].String() {
+						wrong(where, "queue %s must have the same change, because they share the budget", other)
+					}
+				}
 			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// same reports whether two limits have the same fields.
+func (l Limit) same(other Limit) bool {
+	zones := [2]string{l.Location.String(), other.Location.String()}
+	l.Location, other.Location = nil, nil
+	return zones[0] == zones[1] && reflect.DeepEqual(l, other)
+}
+
+// validateShared reports where the queues of a budget do not have the same limit. Each difference is said of
+// one queue.
+func (l Set) validateShared(where, queue string, budget Limit, wrong func(path, format string, args ...any)) {
+	if !slices.Contains(budget.Queues, queue) {
+		wrong(where+".queues", "%s is missing, whose limit this is", queue)
+	}
+	for i, name := range budget.Queues {
+		q, known := l.Queues[name]
+		if !known {
+			wrong(fmt.Sprintf("%s.queues[%d]", where, i), "unknown queue %s%s", check.Quote(name), check.Suggest(name, slices.Sorted(maps.Keys(l.Queues))))
+		} else if slices.Contains(budget.Queues[:i], name) {
+			wrong(fmt.Sprintf("%s.queues[%d]", where, i), "%s must not be listed twice", name)
+		} else if !slices.ContainsFunc(q.Limits, budget.same) {
+			wrong(where, "queue %s must have the same limit, because they share it", name)
+		}
+	}
+	for name, q := range l.Queues {
+		if other := slices.IndexFunc(q.Limits, func(other Limit) bool { return other.Name == budget.Name && other.Queues != nil }); other >= 0 && !slices.Contains(budget.Queues, name) {
+			wrong(where+".name", "%s is the name of another budget", check.Quote(budget.Name))
+		}
+	}
 }
 
 // Names are the names of some limits.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v4"
 
@@ -28,7 +29,11 @@ func Format(set limits.Set) ([]byte, error) {
 			out.Durability = q.Durability
 		}
 		for _, l := range q.Limits {
-			out.Limits = append(out.Limits, limitOf(l))
+			if l.Queues == nil {
+				out.Limits = append(out.Limits, limitOf(l))
+			} else if !slices.ContainsFunc(file.Budgets, func(b limitText) bool { return b.Name == l.Name }) {
+				file.Budgets = append(file.Budgets, limitOf(l))
+			}
 		}
 		for kind, window := range q.SendWindows {
 			out.SendWindows[kind] = window.String()
@@ -45,6 +50,13 @@ func Format(set limits.Set) ([]byte, error) {
 		}
 		for queue, changes := range t.Limits {
 			for _, limit := range slices.Sorted(maps.Keys(changes)) {
+				if slices.ContainsFunc(file.Budgets, func(b limitText) bool { return b.Name == limit && slices.Contains(b.Queues, queue) }) {
+					if out.Budgets == nil {
+						out.Budgets = map[string]changeText{}
+					}
+					out.Budgets[limit] = changeOf(changes[limit])
+					continue
+				}
 				if out.Limits[queue] == nil {
 					out.Limits[queue] = map[string]changeText{}
 				}
@@ -53,6 +65,7 @@ func Format(set limits.Set) ([]byte, error) {
 		}
 		file.Tenants[name] = out
 	}
+	slices.SortFunc(file.Budgets, func(a, b limitText) int { return strings.Compare(a.Name, b.Name) })
 	var b bytes.Buffer
 	encoder := yaml.NewEncoder(&b)
 	encoder.SetIndent(2)
@@ -66,6 +79,7 @@ func Format(set limits.Set) ([]byte, error) {
 type (
 	fileText struct {
 		Queues  map[string]queueText  `yaml:"queues"`
+		Budgets []limitText           `yaml:"budgets,omitempty"`
 		Tenants map[string]tenantText `yaml:"tenants,omitempty"`
 	}
 	queueText struct {
@@ -85,9 +99,10 @@ type (
 		Per        []string           `yaml:"per,omitempty,flow"`
 		Algorithm  throttle.Algorithm `yaml:"algorithm"`
 		changeText `yaml:",inline"`
-		Timezone   string `yaml:"timezone,omitempty"`
-		Unit       string `yaml:"unit,omitempty"`
-		Adaptive   bool   `yaml:"adaptive,omitempty"`
+		Timezone   string   `yaml:"timezone,omitempty"`
+		Unit       string   `yaml:"unit,omitempty"`
+		Adaptive   bool     `yaml:"adaptive,omitempty"`
+		Queues     []string `yaml:"queues,omitempty,flow"` // of a budget
 	}
 	changeText struct {
 		Rate        string `yaml:"rate,omitempty"`
@@ -98,13 +113,14 @@ type (
 	tenantText struct {
 		Weight     float64                          `yaml:"weight,omitempty"`
 		Limits     map[string]map[string]changeText `yaml:"limits,omitempty"`
+		Budgets    map[string]changeText            `yaml:"budgets,omitempty"`
 		SendWindow string                           `yaml:"send_window,omitempty"`
 		Partition  int                              `yaml:"partition,omitempty"`
 	}
 )
 
 func limitOf(l limits.Limit) limitText {
-	out := limitText{Name: l.Name, Per: l.Per, Algorithm: l.Algorithm, Unit: l.Unit, Adaptive: l.Adaptive}
+	out := limitText{Name: l.Name, Per: l.Per, Algorithm: l.Algorithm, Unit: l.Unit, Adaptive: l.Adaptive, Queues: l.Queues}
 	out.Burst, out.Capacity, out.Concurrency = l.Burst, l.Capacity, l.Concurrency
 	if l.Algorithm != throttle.Concurrency {
 		out.Rate = l.Rate.String()

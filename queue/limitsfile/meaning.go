@@ -3,6 +3,7 @@ package limitsfile
 import (
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -25,6 +26,13 @@ func (p *parser) named(key *yaml.Node, path, what string) bool {
 // speaks of, except for what follows from mistakes that were found before.
 func (p *parser) checkMeaning(set limits.Set, plans map[string]limits.Tenant, planOf func(tenant string) string) {
 	written := newMistakes(p.Problems)
+	add := func(problem Problem) {
+		problem.Path = p.inFile(problem.Path)
+		problem.Line = p.lineOf(problem.Path)
+		if !written.explain(problem.Path) && !slices.Contains(p.Problems, problem) { // each queue of a budget says the same
+			p.Problems = append(p.Problems, problem)
+		}
+	}
 	inPlans := map[string]bool{}
 	// A plan that nobody has is checked, too: its mistakes would come with its
 	// first tenant.
@@ -33,11 +41,9 @@ func (p *parser) checkMeaning(set limits.Set, plans map[string]limits.Tenant, pl
 		if !ours {
 			continue // the queues' own mistakes come with the limits
 		}
+		inPlans[rest] = true
 		problem.Path = "plans." + rest
-		problem.Line = p.lineOf(problem.Path)
-		if inPlans[rest] = true; !written.explain(problem.Path) {
-			p.Problems = append(p.Problems, problem)
-		}
+		add(problem)
 	}
 	for _, problem := range p.meaning(set) {
 		rest, isTenant := strings.CutPrefix(problem.Path, "tenants.")
@@ -45,9 +51,7 @@ func (p *parser) checkMeaning(set limits.Set, plans map[string]limits.Tenant, pl
 		if isTenant && inPlans[planOf(tenant)+".limits."+change] {
 			continue // reported once, with the plan
 		}
-		if !written.explain(problem.Path) {
-			p.Problems = append(p.Problems, problem)
-		}
+		add(problem)
 	}
 }
 
@@ -65,7 +69,7 @@ func (p *parser) meaning(set limits.Set) []Problem {
 	for i, err := range all {
 		problems[i] = Problem{Reason: err.Error()}
 		if field, ok := errors.AsType[*validation.Error](err); ok {
-			problems[i] = Problem{Path: field.Field, Reason: field.Reason, Line: p.lineOf(field.Field)}
+			problems[i] = Problem{Path: field.Field, Reason: field.Reason}
 		}
 	}
 	return problems
@@ -93,7 +97,7 @@ type mistakes struct {
 	kinds  map[string]bool // paths of queues whose kinds may not have been read
 }
 
-var limitPath = regexp.MustCompile(`^queues\..+\.limits\[\d+\]|^(?:plans|tenants)\..+\.limits\.[^.]+\.[^.]+`)
+var limitPath = regexp.MustCompile(`^queues\..+\.limits\[\d+\]|^budgets\[\d+\]|^(?:plans|tenants)\..+\.limits\.[^.]+\.[^.]+`)
 
 func newMistakes(problems []Problem) mistakes {
 	m := mistakes{map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}}

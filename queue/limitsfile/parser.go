@@ -19,7 +19,12 @@ import (
 // time zones on machines that have none, such as small containers
 
 // parser reads what a limits file holds.
-type parser struct{ *strictyaml.Parser }
+type parser struct {
+	*strictyaml.Parser
+	budgets []limits.Limit
+	changes map[string]map[string]limits.Change // of budgets, by the path of a tenant or plan
+	written map[string]string                   // the paths in the file of what is said of a budget, by those in the set
+}
 
 type read = strictyaml.Read
 
@@ -95,6 +100,9 @@ func (p *parser) file(root *yaml.Node) limits.Set {
 		"queues": func(node *yaml.Node, path string) {
 			p.Entries(node, path, func(key, value *yaml.Node, at string) { set.Queues[key.Value] = p.queue(value, at) })
 		},
+		"budgets": func(node *yaml.Node, path string) {
+			p.Items(node, path, func(item *yaml.Node, at string) { p.budgets = append(p.budgets, p.budget(item, at)) })
+		},
 		"plans": func(node *yaml.Node, path string) {
 			p.Entries(node, path, func(key, value *yaml.Node, at string) {
 				plan := p.tenant(value, at, nil)
@@ -115,6 +123,7 @@ func (p *parser) file(root *yaml.Node) limits.Set {
 	if len(set.Queues) == 0 && len(p.Problems) == 0 {
 		p.Wrong(root, "queues", "required: nothing would be limited")
 	}
+	p.share(set, plans)
 	names := slices.Sorted(maps.Keys(plans))
 	for tenant, node := range planOf {
 		own, ok := set.Tenants[tenant]
@@ -160,17 +169,19 @@ func (p *parser) queue(node *yaml.Node, path string) limits.Queue {
 			})
 		},
 		"limits": func(node *yaml.Node, path string) {
-			p.Items(node, path, func(item *yaml.Node, at string) { q.Limits = append(q.Limits, p.limit(item, at)) })
+			p.Items(node, path, func(item *yaml.Node, at string) { q.Limits = append(q.Limits, p.limit(item, at, nil)) })
 		},
 	})
 	return q
 }
 
-func (p *parser) limit(node *yaml.Node, path string) limits.Limit {
+// limit reads a limit, with more fields than those of any limit.
+func (p *parser) limit(node *yaml.Node, path string, more map[string]read) limits.Limit {
 	var l limits.Limit
 	var algorithm string
 	var change limits.Change
 	known := p.changeFields(&change)
+	maps.Copy(known, more)
 	known["name"] = p.Text(&l.Name)
 	known["algorithm"] = p.Text(&algorithm)
 	known["timezone"] = p.location(&l.Location)
@@ -219,6 +230,14 @@ func (p *parser) tenant(node *yaml.Node, path string, plan func(*yaml.Node)) lim
 					changes[limit.Value] = change
 				})
 				t.Limits[name.Value] = changes
+			})
+		},
+		"budgets": func(node *yaml.Node, at string) {
+			p.changes[path] = map[string]limits.Change{}
+			p.Entries(node, at, func(name, value *yaml.Node, at string) {
+				var change limits.Change
+				p.Fields(value, at, p.changeFields(&change))
+				p.changes[path][name.Value] = change
 			})
 		},
 	}

@@ -407,7 +407,7 @@ func stored(set limits.Set, queue string) (map[string]string, error) {
 	}
 	for _, limit := range q.Limits {
 		one := effective.Store(limit)
-		one.Spec.Leased = q.Partitions > 1 && limit.Leased()
+		one.Spec.Leased = one.Spec.Leased || q.Partitions > 1 && limit.Leased()
 		stored.Limits = append(stored.Limits, one)
 	}
 	text, err := json.Marshal(stored)

@@ -11,7 +11,8 @@ import { say } from './ui/toast';
 
 // Changes one tenant's limit for some time, after a preview of the effect.
 
-const own = (l: LimitState) => l.per?.includes('tenant');
+// changeable limits can differ for a tenant in this queue alone.
+export const changeable = (l: LimitState) => l.per?.includes('tenant') && !l.queues;
 
 export function askChange(queue: string, tenant: string, limit?: string): void {
 	openDialog(() => <Fetch queue={queue} tenant={tenant} limit={limit} />);
@@ -19,7 +20,7 @@ export function askChange(queue: string, tenant: string, limit?: string): void {
 
 function Fetch({ queue, tenant, limit }: { queue: string; tenant: string; limit: string | undefined }) {
 	const detail = useResource<Tenant>(['queues', queue, 'tenants', tenant]);
-	return <Loaded of={detail}>{(t) => <ChangeDialog queue={queue} tenant={tenant} limits={(t.limits ?? []).filter(own)} first={limit} />}</Loaded>;
+	return <Loaded of={detail}>{(t) => <ChangeDialog queue={queue} tenant={tenant} limits={(t.limits ?? []).filter(changeable)} first={limit} />}</Loaded>;
 }
 
 function ChangeDialog({ queue, tenant, limits, first }: { queue: string; tenant: string; limits: LimitState[]; first: string | undefined }) {

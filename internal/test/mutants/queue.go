@@ -120,6 +120,30 @@ var queueMutants = []mutant{
 		"missing write", "what was used of a quota is used by a queue that comes back", "queue TestUsedQuotaOutlivesUnregister",
 	},
 	{
+		"queue/lessor.go", `if a.budget {`, `if a.budget && a.tenant != "" {`,
+		"wrong key", "queues that share a budget use no more than it", "queue TestBudgetOfQueues",
+	},
+	{
+		"queue/lessor.go", `key = store.Key(home, "ledger:"+a.tenant)`, `key = store.Key(home, "ledger:")`,
+		"wrong key", "a budget per tenant is of each tenant", "queue TestTenantBudgets",
+	},
+	{
+		"queue/internal/effective/stored.go", `spec.Leased = l.Queues != nil`, `spec.Leased = false`,
+		"missing condition", "a queue spends no budget that it was not leased", "queue TestBudgetOfQueues",
+	},
+	{
+		"queue/internal/store/lease_ask.lua", `local permits = earliest_all(others, now, now, ONE) <= horizon and math.ceil(math.min(jobs, MANY, own_admits(others)) * n) or 0`, `local permits = math.ceil(math.min(jobs, MANY) * n)`,
+		"missing condition", "a queue that a tenant's own limit holds back keeps a budget from no other", "queue TestBudgetIsWhereJobsGo",
+	},
+	{
+		"queue/internal/store/lease_ask.lua", `if jobs == 0 and have == 0 then`, `if have == 0 then`,
+		"missing condition", "a tenant with jobs goes on asking for its budget", "queue TestTenantBudgets",
+	},
+	{
+		"queue/internal/effective/check.go", `if limit.Queues != nil {`, `if false {`,
+		"missing check", "nobody changes a budget in one of its queues", "queue TestOverrideOfABudget",
+	},
+	{
 		"internal/partition/ledger.go", `turns(l.s.Claims, c, old, acc.N)`, `_ = old`,
 		"missing condition", "no partition keeps all of a few calls at once", "internal/partition TestFewCallsAreTakenInTurns",
 	},
@@ -152,11 +176,11 @@ var queueMutants = []mutant{
 		"no fence", "no part of a limit is leased by two workers", "queue TestLedgerIsStoredBeforeItIsUsed",
 	},
 	{
-		"queue/lessor.go", `l.unsaved = number < l.number // a failover lost the newer ones`, `l.unsaved = false`,
+		"queue/book.go", `b.unsaved = number < b.number // a failover lost the newer ones`, `b.unsaved = false`,
 		"missing condition", "a ledger that was set back leases nothing that is leased", "queue TestLedgerIsStoredBeforeItIsUsed",
 	},
 	{
-		"queue/operate/publish.go", `one.Spec.Leased = q.Partitions > 1 && limit.Leased()`, `one.Spec.Leased = q.Partitions > 64 && limit.Leased()`,
+		"queue/operate/publish.go", `one.Spec.Leased = one.Spec.Leased || q.Partitions > 1 && limit.Leased()`, `one.Spec.Leased = one.Spec.Leased || q.Partitions > 64 && limit.Leased()`,
 		"no fence", "partitions share a limit", "queue TestTimedSharedLimits",
 	},
 	{

@@ -3,6 +3,7 @@ package effective
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,9 +18,10 @@ type Calendars struct {
 	Redis redis.UniversalClient
 	Seen  func(queue string, kinds []string) // called with the kinds of the queue; may be nil
 
-	mu    sync.Mutex
-	text  string
-	until time.Time
+	mu     sync.Mutex
+	text   string
+	leased bool
+	until  time.Time
 }
 
 // Text returns the calendars in the form that scripts take, read at most 5 s ago.
@@ -40,6 +42,7 @@ func (c *Calendars) Text(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	c.leased = slices.ContainsFunc(stored.Limits, func(l Limit) bool { return l.Spec.Leased })
 	if c.Seen != nil {
 		c.Seen(c.Queue, stored.Kinds)
 	}
@@ -48,6 +51,14 @@ func (c *Calendars) Text(ctx context.Context) (string, error) {
 	}
 	c.until = now.Add(5 * time.Second)
 	return c.text, nil
+}
+
+// Leased reports whether the queue has a limit of which it gets leases, as of at most 5 s ago.
+func (c *Calendars) Leased(ctx context.Context) bool {
+	_, _ = c.Text(ctx) // else it is as it was
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.leased
 }
 
 // Run runs a script with the calendars. If the script reports that one is missing,

@@ -1,6 +1,7 @@
 package effective
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/headgate/headgate/internal/check"
@@ -12,6 +13,9 @@ import (
 func CheckOverride(limit limits.Limit, change limits.Change) error {
 	if change == (limits.Change{}) {
 		return validation.Field("limit", "the change is empty: set a rate, a burst, a capacity or a concurrency")
+	}
+	if limit.Queues != nil {
+		return &limits.ChangeError{Limit: limit.Name, Reason: errors.New("several queues share this budget, and an override is of one: change it in the limits file")}
 	}
 	if err := limit.CheckChange(change); err != nil {
 		return &limits.ChangeError{Limit: limit.Name, Reason: err}

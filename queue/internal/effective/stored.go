@@ -61,6 +61,7 @@ type (
 		Unit     string        `json:"unit,omitempty"`
 		Adaptive bool          `json:"adaptive,omitempty"`
 		Calendar string        `json:"calendar,omitempty"` // key of set_calendars
+		Queues   []string      `json:"queues,omitempty"`   // that share the limit; nil: this one alone
 		Text     text          `json:"text"`
 	}
 	// text is what the spec was made from; it is shown to users, and calendars need it.
@@ -84,7 +85,9 @@ const AheadOfNow = 3 * store.Horizon
 
 // Spec returns a limit in the form that the scripts take.
 func Spec(l limits.Limit) limitlua.Spec {
-	return lua(l).Spec(true, AheadOfNow)
+	spec := lua(l).Spec(true, AheadOfNow)
+	spec.Leased = l.Queues != nil
+	return spec
 }
 
 // Windows returns the calendar windows of a limit around now; see
@@ -100,7 +103,7 @@ func lua(l limits.Limit) limitlua.Limit {
 
 // Store returns the stored form of a limit.
 func Store(l limits.Limit) Limit {
-	s := Limit{Name: l.Name, Per: l.Per, Spec: Spec(l), Unit: l.Unit, Adaptive: l.Adaptive, Text: text{
+	s := Limit{Name: l.Name, Per: l.Per, Spec: Spec(l), Unit: l.Unit, Adaptive: l.Adaptive, Queues: l.Queues, Text: text{
 		Algorithm: l.Algorithm, Burst: l.Burst, Capacity: l.Capacity, Concurrency: l.Concurrency,
 	}}
 	if s.Per == nil {
@@ -118,7 +121,7 @@ func Store(l limits.Limit) Limit {
 
 // Decode reads the stored form.
 func (s Limit) Decode() (limits.Limit, error) {
-	l := limits.Limit{Per: s.Per, Unit: s.Unit, Adaptive: s.Adaptive, Name: s.Name, Algorithm: s.Text.Algorithm, Burst: s.Text.Burst, Capacity: s.Text.Capacity, Concurrency: s.Text.Concurrency}
+	l := limits.Limit{Per: s.Per, Unit: s.Unit, Adaptive: s.Adaptive, Queues: s.Queues, Name: s.Name, Algorithm: s.Text.Algorithm, Burst: s.Text.Burst, Capacity: s.Text.Capacity, Concurrency: s.Text.Concurrency}
 	if s.Text.Rate != "" {
 		if err := l.Rate.UnmarshalText([]byte(s.Text.Rate)); err != nil {
 			return limits.Limit{}, err

@@ -12,7 +12,9 @@
 --               a new key
 --   calls:<limit>:   how many calls at once are leased to a partition, as the bucket of a quota
 --   blocked:<limit>:<values>   lanes that wait for a permit of a concurrency limit
---   metered:<limit>:<values>   lanes that wait for a limit to which calls give permits back
+--   metered:<limit>:<values>   lanes that wait for a limit to which calls, or other queues, give permits back
+--   leases:<limit>   sorted set: tenant -> when its bucket of a leased limit per tenant next asks for
+--               permits, or gives them back, µs
 --   waiting     sorted set: lane -> when its own limits next admit a job, µs
 --   ready       sorted set: lane -> virtual start time, for lanes that only shared limits hold
 --   unserved    set of kinds, and unserved:<kind> set of lanes that were put aside, because
@@ -275,6 +277,7 @@ local function lane_limits(lane, now)
       name = limit.name, spec = spec, key = headgate .. 'b:' .. suffix, unit = limit.unit or '', adaptive = limit.adaptive,
       -- till: when it may begin to admit more than it says now.
       till = tenant.till[limit.name],
+      budget = limit.queues ~= nil, askers = headgate .. 'leases:' .. limit.name,
     }
     if spec.a == 'cc' then
       if spec.leased then entry.spec, entry.lease = leased_calls(spec, entry, now) end

@@ -5,10 +5,12 @@
 -- ARGV[2]   shift_us: by how much the ledger's clock is ahead of this Redis's
 -- ARGV[3]   horizon_us: until when from now jobs count that their own limits hold back
 -- ARGV[4]   calendars as JSON, '' for none
--- Returns   for each leased limit {name, a, p, r, b, w, calendar, id, version, want, least, weight,
---           firsts, keep}, see Ask in internal/partition. What a bucket does not keep it never spends.
---           keep has what lease_keep returns; of a quota then 1 if all of it is used up, else 0
--- Bound: it looks at 24 lanes and their own limits, and counts the others like these.
+-- Returns   1 if the queue has leased limits, else 0; then for each {name, tenant, budget, a, p, r, b, w, calendar, id, version, want, least,
+--           weight, firsts, keep}, see Ask in internal/partition. What a bucket does not keep it never
+--           spends. keep has what lease_keep returns; of a quota then 1 if all of it is used up, else 0.
+--           tenant is '' for all together; budget is 1 for a limit of several queues
+-- Bound: it looks at 24 lanes and their own limits, and counts the others like these; and of each limit per
+--           tenant at the buckets of 32 tenants.
 -- Full memory: it runs (allow-oom), so that jobs go: it writes one small key for each limit.
 local now = clock()
 local shift, horizon = tonumber(ARGV[2]), now + tonumber(ARGV[3])
@@ -16,11 +18,14 @@ local FEW = 8
 -- Of a quota, no partition gets more at once than it could send until it asks again, so that others get
 -- some of it, too.
 local MANY = 500
+-- Of each limit per tenant, so many buckets ask at once. One that has permits for no job gives them back
+-- after IDLE µs, and one of which nothing is left anywhere asks again after LATER µs.
+local TENANTS, IDLE, LATER = 32, 1000000, 10000000
 
 -- own_admits returns how many jobs a lane's own limits admit within the horizon, about.
-local function own_admits(limits)
+local function own_admits(own)
   local most = math.huge
-  for _, entry in ipairs(limits.own) do
+  for _, entry in ipairs(own) do
     local spec = entry.spec
     if spec then
       local n = limit_left(spec, bucket(entry, now), now)
@@ -43,7 +48,7 @@ local function could_go()
     end
     return lanes[1]
   end
-  local function count(lane, limits, times) jobs = jobs + math.min(lane_length(lane), own_admits(limits)) * times end
+  local function count(lane, limits, times) jobs = jobs + math.min(lane_length(lane), own_admits(limits.own)) * times end
   local virtual = score_read(read('HGET', headgate .. 'vtime', '*'))
   local function weigh(limits, times)
     if not known[limits.tenant] then known[limits.tenant], weight = true, weight + limits.w * times end
@@ -89,12 +94,63 @@ local function words(numbers)
   return all
 end
 
+-- lease_asks returns what the bucket b of a limit asks for, to let `permits` go, `n` of them with the next call.
+local function lease_asks(entry, tenant, b, permits, n, weight, firsts)
+  local spec = entry.spec
+  -- It keeps the name under which it asks.
+  if b.fresh or b.shift ~= shift then b.shift, b.dirty = shift, true end
+  local keep, have = lease_keep(b, now, permits, n)
+  if b.kind == 'quota' then keep[3] = used_up(b) and 1 or 0 end
+  return {
+    entry.name, tenant, entry.budget and '1' or '0', spec.a, int(spec.p), int(spec.r), int(spec.b), int(spec.w or 0), words(spec.c or {}),
+    int(b.id), int(b.version), int(math.max(0, permits - have)), int(n), string.format('%.17g', weight), int(math.floor(firsts)), words(keep),
+  }, have
+end
+
+-- first_cost returns what the first job of a lane takes of an entry, at least 1.
+local function first_cost(entry, lane)
+  local id = lane and read('ZRANGE', lane_key(lane), 0, 0)[1]
+  if not id then return 1 end
+  local costs = read('HMGET', task_key(id), 'hg_cost', 'hg_costs')
+  return math.max(1, share_of(entry, costs_read(costs[1], costs[2])))
+end
+
+-- tenant_asks adds what the buckets of single tenants ask for: those that lack permits, and those that have
+-- some to give back. Those that came last are first, so that many that get nothing keep nobody waiting.
+local function tenant_asks(asks)
+  for _, limit in ipairs(config().limits) do
+    local key = headgate .. 'leases:' .. limit.name
+    local tenants = limit.spec.leased and #limit.per > 0 and read('ZREVRANGEBYSCORE', key, int(now), '-inf', 'LIMIT', 0, TENANTS) or {}
+    for _, tenant in ipairs(tenants) do
+      attempt('tenant ' .. tenant, function()
+        local limits, jobs = lane_limits(tenant, now), waiting_jobs(tenant)
+        for _, entry in ipairs(limits.own) do
+          if entry.name == limit.name then
+            local b = bucket(entry, now)
+            limit_left(entry.spec, b, now)
+            local n, others = first_cost(entry, read('SRANDMEMBER', metered(entry))), {}
+            for _, other in ipairs(limits.own) do
+              if other ~= entry then others[#others + 1] = other end
+            end
+            local permits = earliest_all(others, now, now, ONE) <= horizon and math.ceil(math.min(jobs, MANY, own_admits(others)) * n) or 0
+            if jobs == 0 and now - b.last < IDLE then permits = math.max(0, math.min(b.n, b.keep) - b.spent) end
+            local one, have = lease_asks(entry, tenant, b, permits, n, 1, 0)
+            asks[#asks + 1] = one
+            if jobs == 0 and have == 0 then
+              plan('ZREM', key, tenant)
+            else
+              plan('ZADD', key, int(now + (used_up(b) and LATER or jobs == 0 and IDLE or 0)), tenant)
+            end
+          end
+        end
+      end)
+    end
+  end
+end
+
 local function ask()
-  set_calendars(ARGV[4])
-  local any = false
-  for _, entry in ipairs(shared_limits(now)) do any = any or entry.spec.leased end
-  for _, entry in ipairs(lane_limits('', now).permits) do any = any or entry.lease end
-  if not any then return {} end
+  local asks = {1}
+  tenant_asks(asks)
   local jobs, weight, first = could_go()
   local known, least = read('HMGET', headgate .. 'vtime', '*typical', '*firsts', '*unit'), ONE
   local typical, firsts = math.max(1, score_read(known[1])), score_read(known[2])
@@ -106,7 +162,7 @@ local function ask()
       least = costs_read(costs[1], costs[2])
     end
   end
-  local asks, over = {}, false
+  local over = false
   for _, entry in ipairs(shared_limits(now)) do
     if entry.spec.leased then
       local b = bucket(entry, now)
@@ -115,20 +171,11 @@ local function ask()
     end
   end
   for _, entry in ipairs(shared_limits(now)) do
-    local spec = entry.spec
-    if spec.leased then
-      local b = bucket(entry, now)
-      -- It keeps the name under which it asks.
-      if b.fresh or b.shift ~= shift then b.shift, b.dirty = shift, true end
-      local n = math.max(1, share_of(entry, least))
+    if entry.spec.leased then
+      local b, n = bucket(entry, now), math.max(1, share_of(entry, least))
       local permits = math.ceil((b.kind == 'quota' and math.min(jobs, MANY) or jobs) * math.max(n, typical))
       if over and not used_up(b) then permits = 0 end -- they would be of no use
-      local keep, have = lease_keep(b, now, permits, n)
-      if b.kind == 'quota' then keep[3] = used_up(b) and 1 or 0 end
-      asks[#asks + 1] = {
-        entry.name, spec.a, int(spec.p), int(spec.r), int(spec.b), int(spec.w or 0), words(spec.c or {}), int(b.id), int(b.version),
-        int(math.max(0, permits - have)), int(n), string.format('%.17g', weight), int(math.floor(firsts)), words(keep),
-      }
+      asks[#asks + 1] = lease_asks(entry, '', b, permits, n, weight, firsts)
     end
   end
   for _, entry in ipairs(lane_limits('', now).permits) do
@@ -139,7 +186,7 @@ local function ask()
       local calls = held + (over and 0 or math.ceil(math.min(jobs + more, MANY)))
       local keep, have = calls_keep(b, held, calls)
       asks[#asks + 1] = {
-        entry.name, 'cc', '1', '1', int(entry.lease.spec.b), '0', {}, int(b.id), int(b.version),
+        entry.name, '', '0', 'cc', '1', '1', int(entry.lease.spec.b), '0', {}, int(b.id), int(b.version),
         int(math.max(0, calls - have)), '1', string.format('%.17g', weight + others), '0', words(keep),
       }
     end
@@ -147,6 +194,12 @@ local function ask()
   return asks
 end
 
-local asks = {}
-attempt('limits', function() asks = ask() end)
+local asks = {0}
+attempt('limits', function()
+  set_calendars(ARGV[4])
+  for _, limit in ipairs(config().limits) do
+    if limit.spec.leased then asks[1] = 1 end
+  end
+end)
+if asks[1] == 1 then attempt('limits', function() asks = ask() end) end
 return asks

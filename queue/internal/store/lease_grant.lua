@@ -7,27 +7,32 @@
 -- ARGV[4]   version of its account
 -- ARGV[5]   the part of the limit that it gets, in millionths; of a concurrency limit, the calls
 -- ARGV[6]   how much of what can be leased is leased, the same
--- ARGV[7..] what it has, as lease_accept takes it
+-- ARGV[7]   tenant whose bucket it is, escaped; '' for that of all
+-- ARGV[8..] what it has, as lease_accept takes it
 -- Returns   1, or 0 if there is no such bucket
 -- Full memory: it runs (allow-oom), so that jobs go: it writes one small key.
 local now, done = clock(), 0
+local LANES = 100 -- that a grant wakes; others of the tenant are soon looked at anyway
 
 -- grant gives a bucket what was answered, if it is the one that asked.
 local function grant(b)
   if b.id ~= tonumber(ARGV[3]) then return end
   local numbers = {}
-  for i = 7, #ARGV do numbers[#numbers + 1] = tonumber(ARGV[i]) end
+  for i = 8, #ARGV do numbers[#numbers + 1] = tonumber(ARGV[i]) end
   announces = headgate .. 'wake' -- jobs may go on
   lease_accept(b, tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), numbers)
   done = 1
 end
 
 attempt('limits', function()
-  for _, entry in ipairs(shared_limits(now)) do
+  for _, entry in ipairs(ARGV[7] == '' and shared_limits(now) or lane_limits(ARGV[7], now).own) do
     if entry.name == ARGV[2] and entry.spec.leased then
       local b = bucket(entry, now)
       limit_left(entry.spec, b, now)
       grant(b)
+      if ARGV[7] ~= '' then
+        for _, lane in ipairs(pick(metered(entry), LANES)) do wake(lane, now, true) end
+      end
     end
   end
   for _, entry in ipairs(lane_limits('', now).permits) do

@@ -1,6 +1,6 @@
 import { useState } from 'preact/hooks';
 import { Changes } from './activity';
-import { askChange, askClear } from '../change';
+import { askChange, askClear, changeable } from '../change';
 import { bytes, num, relative, span, algorithmName, time } from '../format';
 import { useResource } from '../hooks';
 import { tick } from '../live';
@@ -67,7 +67,7 @@ function InForce({ l }: { l: Limits }) {
 				? <EmptyState title="No limits" icon="idle">Jobs of this queue go as fast as workers can send them.</EmptyState>
 				: <Table<LimitState> caption="Limits of the queue" rows={l.limits} id={(r) => r.name} columns={[
 					{ label: 'Limit', cell: (r) => <b><Name>{r.name}</Name></b> },
-					{ label: 'Per', cell: (r) => (r.per?.length ? r.per.join(' and ') : 'queue, shared') },
+					{ label: 'Per', cell: (r) => <>{r.per?.length ? r.per.join(' and ') : 'queue, shared'}{r.queues && <small class="why">one budget of <bdi>{r.queues.join(', ')}</bdi></small>}</> },
 					{ label: 'Algorithm', cell: (r) => (r.concurrency ? 'concurrency' : algorithmName(r.algorithm)) },
 					{ label: 'Admits', figure: true, cell: (r) => <>{admits(r)}{r.unit && <small> {r.unit}</small>}</> },
 				]} />}
@@ -135,7 +135,7 @@ function Overrides({ queue, l }: { queue: string; l: Limits }) {
 			{overrides.length === 0
 				? <p class="hint">No overrides: the limits file applies to all tenants.</p>
 				: <Table caption="Overrides" rows={overrides} id={(o) => `${o.tenant} ${o.name}`} columns={columns} />}
-			{mayChange.value && l.limits.some((limit) => limit.per?.includes('tenant')) && <ChangeOne queue={queue} />}
+			{mayChange.value && l.limits.some(changeable) && <ChangeOne queue={queue} />}
 		</Card>
 	);
 }

@@ -1,0 +1,183 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/limitlua"
+	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/queue/internal/store"
+)
+
+// book has the ledgers that are stored together: those of the shared limits of a queue, or the one of a
+// budget, for all tenants or for one.
+type book struct {
+	key    string // in Redis
+	home   string // the name in its hash tag
+	of     string // the queue for which it is used
+	budget bool   // other queues use it, too
+
+	used    time.Duration        // on the boot clock
+	ledgers map[string]*ledgerOf // by limit; nil: to be read
+	number  uint64               // of what was read or stored last; numbers rise, and none comes twice
+	lost    int64                // when the ones before it were lost, µs; 0: there were none
+	unsaved bool                 // the ledgers differ from the stored ones
+}
+
+// ledgerOf is the ledger of a limit, as it is stored.
+type ledgerOf struct {
+	Spec   limitlua.Spec
+	Ledger *partition.Ledger
+
+	calendar []int64 // see [partition.Ask]
+}
+
+func (o *ledgerOf) UnmarshalJSON(text []byte) error {
+	var stored struct {
+		Spec   limitlua.Spec
+		Ledger json.RawMessage
+	}
+	if err := json.Unmarshal(text, &stored); err != nil {
+		return err
+	}
+	o.Spec, o.Ledger = stored.Spec, partition.NewLedger(stored.Spec)
+	return o.Ledger.UnmarshalJSON(stored.Ledger)
+}
+
+// leaseCall is an ask, and where its answer goes.
+type leaseCall struct {
+	ask    *leaseAsk
+	answer *partition.Answer
+}
+
+const (
+	// budgetKept is how long the ledger of a budget is kept after its last change: longer than any of its
+	// windows.
+	budgetKept = 32 * 24 * time.Hour
+
+	// budgetTries is how often in a row other queues may store a ledger first.
+	budgetTries = 5
+)
+
+// errLedger means that another worker leases, too, or that a failover lost the latest ledger.
+var errLedger = errors.New("another worker has changed the ledger")
+
+// lease answers asks, and stores what it leases before it returns. After an error, nothing is leased.
+func (b *book) lease(ctx context.Context, client redis.UniversalClient, all []leaseCall, now, ahead int64) error {
+	for try := 1; ; try++ {
+		if b.ledgers == nil {
+			if err := b.read(ctx, client, now, ahead); err != nil {
+				return err
+			}
+		}
+		for _, one := range all {
+			*one.answer = b.ask(one.ask, now, ahead)
+		}
+		if !b.unsaved {
+			return nil
+		}
+		err := b.store(ctx, client, now)
+		if err == nil {
+			return nil
+		}
+		b.ledgers = nil // whatever was stored
+		if !b.budget || !errors.Is(err, errLedger) || try == budgetTries {
+			return err
+		}
+	}
+}
+
+// ask answers one ask. The answer to one that has to come again is empty.
+func (b *book) ask(a *leaseAsk, now, ahead int64) partition.Answer {
+	of := b.ledgers[a.limit]
+	// All partitions of a queue have the limits and the windows of the first one, which is the last to get
+	// new ones. Of a budget, each queue has its own for a moment: what was leased counts under both.
+	leads := a.Member == b.of
+	if of == nil {
+		of = &ledgerOf{Spec: a.spec, Ledger: partition.NewLedger(a.spec)}
+		if b.lost > 0 {
+			of.Ledger.Lost(b.lost, ahead)
+		}
+		b.ledgers[a.limit] = of
+	} else if (leads || b.budget) && a.spec != of.Spec {
+		of.Spec = a.spec
+		of.Ledger.SetLimit(a.spec, now)
+		b.unsaved = true
+	}
+	if family(a.spec) != family(of.Spec) {
+		return partition.Answer{} // the ledger is of the limit as it was, or will be
+	}
+	if leads || b.budget {
+		of.calendar = a.Calendar
+	}
+	if a.Calendar != nil && of.calendar == nil {
+		return partition.Answer{}
+	}
+	ask := a.Ask
+	ask.Calendar = of.calendar
+	version := of.Ledger.Version()
+	answer := of.Ledger.Ask(now, ask)
+	b.unsaved = b.unsaved || of.Ledger.Version() != version
+	return answer
+}
+
+// read reads the stored ledgers.
+func (b *book) read(ctx context.Context, client redis.UniversalClient, now, ahead int64) error {
+	pipe := client.Pipeline()
+	stored, epoch := pipe.Get(ctx, b.key), pipe.HGet(ctx, store.Key(b.of, "limits"), store.EpochField)
+	if err := store.Execute(ctx, pipe); err != nil {
+		return err
+	}
+	ledgers := map[string]*ledgerOf{}
+	text, all, _ := strings.Cut(stored.Val(), " ")
+	number, _ := strconv.ParseUint(text, 10, 64) // "": there are none
+	if all != "" {
+		if err := json.Unmarshal([]byte(all), &ledgers); err != nil {
+			return fmt.Errorf("read the ledger of the shared limits: %w", err)
+		}
+	}
+	b.unsaved = number < b.number // a failover lost the newer ones
+	if b.unsaved {
+		for _, of := range ledgers {
+			of.Ledger.Lost(now, ahead)
+		}
+	}
+	switch b.lost = 0; {
+	case number == 0 && b.number > 0:
+		b.lost = now
+	case number == 0:
+		b.lost = store.LostAt(epoch.Val())
+	}
+	b.ledgers, b.number = ledgers, number
+	return nil
+}
+
+func (b *book) store(ctx context.Context, client redis.UniversalClient, now int64) error {
+	text, err := json.Marshal(b.ledgers)
+	if err != nil {
+		return err
+	}
+	was, kept, number := "", "", max(b.number+1, uint64(now))
+	if b.number > 0 {
+		was = strconv.FormatUint(b.number, 10)
+	}
+	if b.budget {
+		kept = strconv.FormatInt(budgetKept.Milliseconds(), 10)
+	}
+	reply, err := store.LedgerScript.Run(ctx, client, store.KeysOf(b.home, b.key), b.home, was, fmt.Sprintf("%d %s", number, text), kept)
+	if err != nil {
+		return err
+	}
+	if reply != int64(1) {
+		return errLedger
+	}
+	b.number, b.unsaved = number, false
+	return nil
+}

@@ -1,0 +1,237 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
+	"github.com/headgate/headgate/throttle"
+)
+
+// spending is several queues that share a budget, and what their workers called.
+type spending struct {
+	t      *testing.T
+	client redis.UniversalClient
+	server *redistest.Server
+	queues []string
+	set    limits.Set
+
+	mu    sync.Mutex
+	calls map[string][]string // by tenant: the queue of each call
+}
+
+var spendingQueues = []string{"ai", "email", "payment"}
+
+// newSpending publishes a budget of cents for three queues, one of them in partitions.
+func newSpending(t *testing.T, budget limits.Limit, changes map[string]limits.Change) *spending {
+	s := &spending{t: t, server: redistest.Start(t), queues: spendingQueues, calls: map[string][]string{}}
+	s.client = s.server.Client()
+	s.publish(budget, changes)
+	return s
+}
+
+func (s *spending) publish(budget limits.Limit, changes map[string]limits.Change) {
+	budget.Name, budget.Algorithm, budget.Unit, budget.Queues = "spend", throttle.FixedWindow, "cents", s.queues
+	set := limits.Set{Queues: map[string]limits.Queue{}, Tenants: map[string]limits.Tenant{}}
+	for i, name := range s.queues {
+		q := limits.Queue{Kinds: []string{name}, Limits: []limits.Limit{budget}}
+		if i == 0 {
+			q.Partitions = 3
+		}
+		set.Queues[name] = q
+		for tenant, change := range changes {
+			if set.Tenants[tenant].Limits == nil {
+				set.Tenants[tenant] = limits.Tenant{Limits: map[string]map[string]limits.Change{}}
+			}
+			set.Tenants[tenant].Limits[name] = map[string]limits.Change{"spend": change}
+		}
+	}
+	s.set = set
+	if err := operate.Publish(s.t.Context(), s.client, set); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// enqueue adds n jobs of each tenant to each queue, with their cost.
+func (s *spending) enqueue(n int, cents int64, tenants ...string) (last Receipt) {
+	for _, name := range s.queues {
+		for _, tenant := range tenants {
+			last = s.add(name, n, cents, tenant)
+		}
+	}
+	return last
+}
+
+// add adds n jobs of acme, or of another tenant, to a queue.
+func (s *spending) add(queue string, n int, cents int64, tenant ...string) (last Receipt) {
+	var jobs []Job
+	for range n {
+		jobs = append(jobs, Job{Kind: queue, Tenant: append(tenant, "acme")[0], Payload: 1, Costs: map[string]int64{"cents": cents}})
+	}
+	for _, r := range NewClient(s.client).EnqueueMany(s.t.Context(), jobs) {
+		if r.Err != nil {
+			s.t.Fatal(r.Err)
+		}
+		last = r.Receipt
+	}
+	return last
+}
+
+// work runs a worker for each queue, each in a process of its own in production.
+func (s *spending) work() {
+	for _, name := range s.queues {
+		worker, err := New(Config{Redis: s.server.Options(), Queues: []string{name}, ShutdownTimeout: time.Second})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		Handle(worker, Kind[json.RawMessage](name), func(ctx context.Context, _ json.RawMessage) error {
+			job, _ := Current(ctx)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.calls[job.Tenant] = append(s.calls[job.Tenant], name)
+			return nil
+		})
+		runWorker(s.t, worker)
+	}
+}
+
+func (s *spending) called(tenant string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.calls[tenant])
+}
+
+func (s *spending) all() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, calls := range s.calls {
+		n += len(calls)
+	}
+	return n
+}
+
+var day = throttle.Rate{Count: 3000, Period: 24 * time.Hour}
+
+// TestBudgetOfQueues: three queues use all of a budget, and not one cent more, and each says which limit holds it.
+func TestBudgetOfQueues(t *testing.T) {
+	t.Parallel()
+	redistest.Slow(t)
+	s := newSpending(t, limits.Limit{Rate: day, Location: time.UTC}, nil)
+	s.work()
+	last := s.enqueue(20, 100, "acme", "globex")
+	until(t, "the budget is used up", func() bool { return s.all() >= 30 })
+	in := inspect.New(s.client)
+	until(t, "the next day is said", func() bool {
+		e, err := in.Explain(t.Context(), last.Queue, last.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e.HeldBy != nil && e.HeldBy.Limit == "spend" && e.At.UTC().Day() != time.Now().UTC().Day()
+	})
+	day := day
+	day.Count = 5000
+	s.publish(limits.Limit{Rate: day, Location: time.UTC}, nil)
+	until(t, "a higher budget is used up", func() bool { return s.all() >= 50 })
+	s.quiet(50)
+}
+
+// quiet waits until each queue has been asked what it wants, and checks that no more calls were made.
+func (s *spending) quiet(calls int) {
+	s.t.Helper()
+	until(s.t, "all is released", func() bool {
+		for _, name := range s.queues {
+			if n := s.client.LLen(s.t.Context(), "asynq:{"+name+"}:pending").Val() + s.client.LLen(s.t.Context(), "asynq:{"+name+"}:active").Val(); n > 0 {
+				return false
+			}
+		}
+		return true
+	})
+	if n := s.all(); n != calls {
+		s.t.Errorf("%d calls, want %d", n, calls)
+	}
+}
+
+// TestTenantBudgets: each tenant has the budget for itself in all queues together, and one that differs has its
+// own. Jobs that cost nothing of it go on.
+func TestTenantBudgets(t *testing.T) {
+	t.Parallel()
+	redistest.Slow(t)
+	double := day
+	double.Count *= 2
+	s := newSpending(t, limits.Limit{Rate: day, Location: time.UTC, Per: []string{"tenant"}}, map[string]limits.Change{"globex": {Rate: &double}})
+	s.work()
+	last := s.enqueue(25, 100, "acme", "globex", "hooli")
+	until(t, "the budgets are used up", func() bool {
+		return s.called("acme") >= 30 && s.called("globex") >= 60 && s.called("hooli") >= 30
+	})
+	in := inspect.New(s.client)
+	until(t, "the next day is said", func() bool {
+		e, err := in.Explain(t.Context(), last.Queue, last.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e.HeldBy != nil && e.HeldBy.Limit == "spend" && e.At.UTC().Day() != time.Now().UTC().Day()
+	})
+	if _, err := NewClient(s.client).Enqueue(t.Context(), Job{Kind: "email", Tenant: "free", Payload: 1}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "a job without cost is called", func() bool { return s.called("free") == 1 })
+	s.quiet(121)
+}
+
+// TestBudgetIsWhereJobsGo: a queue that cannot use a tenant's budget, because the tenant's own limit holds its jobs
+// back, or because they are gone, keeps it from no other queue.
+func TestBudgetIsWhereJobsGo(t *testing.T) {
+	t.Parallel()
+	redistest.Slow(t)
+	s := newSpending(t, limits.Limit{Rate: day, Location: time.UTC, Per: []string{"tenant"}}, nil)
+	q := s.set.Queues["email"]
+	q.Limits = append(q.Limits, limits.Limit{Name: "slow", Per: []string{"tenant"}, Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}})
+	s.set.Queues["email"] = q
+	if err := operate.Publish(t.Context(), s.client, s.set); err != nil {
+		t.Fatal(err)
+	}
+	s.work()
+	s.add("email", 100, 100)
+	until(t, "the first is called", func() bool { return s.called("acme") == 1 })
+	s.add("payment", 29, 100)
+	until(t, "the rest of the budget is used", func() bool { return s.called("acme") == 30 })
+	if err := s.client.Del(t.Context(), store.Key("email", "b:slow:acme")).Err(); err != nil { // an hour later
+		t.Fatal(err)
+	}
+	s.quiet(30)
+}
+
+// TestQuietTenantGivesBack: what is leased of a tenant's budget, and has no jobs any more, is given back, and nobody
+// asks for the tenant any more.
+func TestQuietTenantGivesBack(t *testing.T) {
+	t.Parallel()
+	redistest.Slow(t)
+	s := newSpending(t, limits.Limit{Rate: day, Location: time.UTC, Per: []string{"tenant"}}, nil)
+	s.work()
+	s.add("email", 5, 100)
+	until(t, "they are called", func() bool { return s.called("acme") == 5 })
+	until(t, "nobody asks any more", func() bool { return s.client.ZCard(t.Context(), store.Key("email", "leases:spend")).Val() == 0 })
+	s.add("payment", 25, 100)
+	until(t, "another queue has the rest", func() bool { return s.called("acme") == 30 })
+}
+
+// TestOverrideOfABudget: an operator cannot change a budget in one of its queues.
+func TestOverrideOfABudget(t *testing.T) {
+	t.Parallel()
+	s := newSpending(t, limits.Limit{Rate: day, Per: []string{"tenant"}}, nil)
+	err := operate.SetOverride(t.Context(), s.client, "email", "acme", "spend", operate.Override{Change: limits.Change{Rate: &day}, Actor: "anna", Reason: "test"})
+	if want := `override of limit "spend": several queues share this budget, and an override is of one: change it in the limits file`; fmt.Sprint(err) != want {
+		t.Errorf("%v; want %s", err, want)
+	}
+}
