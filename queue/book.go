@@ -72,7 +72,7 @@ var errLedger = errors.New("another worker has changed the ledger")
 // lease answers asks, and stores what it leases before it returns. After an error, nothing is leased.
 func (b *book) lease(ctx context.Context, client redis.UniversalClient, all []leaseCall, now, ahead int64) error {
 	for try := 1; ; try++ {
-		if b.ledgers == nil {
+		if b.ledgers == nil || b.budget { // others may have changed it
 			if err := b.read(ctx, client, now, ahead); err != nil {
 				return err
 			}

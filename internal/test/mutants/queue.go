@@ -136,8 +136,8 @@ var queueMutants = []mutant{
 		"missing condition", "a queue that a tenant's own limit holds back keeps a budget from no other", "queue TestBudgetIsWhereJobsGo",
 	},
 	{
-		"queue/internal/store/lease_ask.lua", `if jobs == 0 and have == 0 then`, `if have == 0 then`,
-		"missing condition", "a tenant with jobs goes on asking for its budget", "queue TestTenantBudgets",
+		"queue/internal/store/lease_ask.lua", `if jobs == 0 and have == 0 then`, `if jobs == 0 then`,
+		"missing condition", "what is leased of a budget and has no jobs is given back", "queue TestQuietTenantGivesBack",
 	},
 	{
 		"queue/internal/effective/check.go", `if limit.Queues != nil {`, `if false {`,

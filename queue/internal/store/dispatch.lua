@@ -399,12 +399,11 @@ local crowd = {}
 local function put_back(lane, e, binding, taken)
   if binding then
     if binding.till and binding.till > now and binding.till < e then e = binding.till end
-    local lacks = binding.spec and binding.spec.leased
-    if binding.unit ~= '' or lacks then
+    if binding.unit ~= '' or binding.asker then
       plan('SADD', metered(binding), lane)
       plan('PEXPIRE', metered(binding), 86400000)
     end
-    if lacks then plan('ZADD', binding.askers, int(now), tenant_of(lane)) end
+    if binding.asker then plan('ZADD', binding.askers, int(now), binding.asker) end
     if taken > 0 then
       e = e + 0.25
     elseif binding.spec and KIND[binding.spec.a] == 'rate' then

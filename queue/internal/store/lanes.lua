@@ -278,6 +278,8 @@ local function lane_limits(lane, now)
       -- till: when it may begin to admit more than it says now.
       till = tenant.till[limit.name],
       budget = limit.queues ~= nil, askers = headgate .. 'leases:' .. limit.name,
+      -- asker: the tenant whose bucket has only what was leased to it
+      asker = spec.leased and #limit.per > 0 and values.tenant or nil,
     }
     if spec.a == 'cc' then
       if spec.leased then entry.spec, entry.lease = leased_calls(spec, entry, now) end
@@ -383,6 +385,7 @@ local function give_back(entry, now, slot, n, mark)
   local b = bucket(entry, now)
   if mark then b.detailed = true end
   if not limit_refund(entry.spec, b, now, slot, n, mark) then return end
+  if entry.asker then plan('ZADD', entry.askers, int(now), entry.asker) end
   if entry.unit ~= '' then
     for _, lane in ipairs(pick(metered(entry), 10)) do wake(lane, now, true) end
   end

@@ -20,7 +20,7 @@ local FEW = 8
 local MANY = 500
 -- Of each limit per tenant, so many buckets ask at once. One that has permits for no job gives them back
 -- after IDLE µs, and one of which nothing is left anywhere asks again after LATER µs.
-local TENANTS, IDLE, LATER = 32, 1000000, 10000000
+local TENANTS, IDLE, LATER = 32, 1000000, 1000000
 
 -- own_admits returns how many jobs a lane's own limits admit within the horizon, about.
 local function own_admits(own)
