@@ -51,10 +51,11 @@ func (o *ledgerOf) UnmarshalJSON(text []byte) error {
 	return o.Ledger.UnmarshalJSON(stored.Ledger)
 }
 
-// leaseCall is an ask, and where its answer goes.
+// leaseCall is an ask, and where its answer or the error goes.
 type leaseCall struct {
 	ask    *leaseAsk
 	answer *partition.Answer
+	err    *error
 }
 
 const (

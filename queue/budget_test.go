@@ -77,7 +77,11 @@ func (s *spending) enqueue(n int, cents int64, tenants ...string) (last Receipt)
 func (s *spending) add(queue string, n int, cents int64, tenant ...string) (last Receipt) {
 	var jobs []Job
 	for range n {
-		jobs = append(jobs, Job{Kind: queue, Tenant: append(tenant, "acme")[0], Payload: 1, Costs: map[string]int64{"cents": cents}})
+		job := Job{Kind: queue, Tenant: append(tenant, "acme")[0], Payload: 1}
+		if cents > 0 {
+			job.Costs = map[string]int64{"cents": cents}
+		}
+		jobs = append(jobs, job)
 	}
 	for _, r := range NewClient(s.client).EnqueueMany(s.t.Context(), jobs) {
 		if r.Err != nil {
@@ -233,6 +237,32 @@ func TestQuietTenantGivesBack(t *testing.T) {
 	s.add("payment", 29, 100)
 	until(t, "another queue has the rest", func() bool { return s.called("acme") == 34 })
 	until(t, "nobody asks again", quiet)
+}
+
+// TestDamagedBudget: a budget whose ledger cannot be read holds its own jobs, and no other limit.
+func TestDamagedBudget(t *testing.T) {
+	t.Parallel()
+	redistest.Slow(t)
+	s := newSpending(t, limits.Limit{Rate: day, Location: time.UTC, Per: []string{"tenant"}}, nil)
+	q := s.set.Queues["ai"] // its partitions share a limit
+	q.Limits = append(q.Limits, sharedLimit(throttle.LeakyBucket, 100, 0))
+	s.set.Queues["ai"] = q
+	if err := operate.Publish(t.Context(), s.client, s.set); err != nil {
+		t.Fatal(err)
+	}
+	ledger := store.Key("*spend", "ledger:acme")
+	if err := s.client.Set(t.Context(), ledger, "1 {", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.work()
+	s.add("ai", 3, 100)
+	s.add("ai", 5, 0, "free")
+	until(t, "what costs nothing is called", func() bool { return s.called("free") == 5 })
+	if n := s.called("acme"); n != 0 {
+		t.Errorf("%d calls of a budget that cannot be read", n)
+	}
+	s.client.Del(t.Context(), ledger)
+	until(t, "the others are called, once it is mended", func() bool { return s.called("acme") == 3 })
 }
 
 // TestOverrideOfABudget: an operator cannot change a budget in one of its queues.

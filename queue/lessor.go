@@ -44,7 +44,7 @@ type lessor struct {
 	stir   chan struct{} // closed when all partitions are to be asked at once
 	lag    time.Duration // how long it takes until a partition has what was leased
 
-	asks coalesce.Batcher[[]leaseAsk, []partition.Answer]
+	asks coalesce.Batcher[[]leaseAsk, leaseAnswers]
 
 	books map[string]*book // by their key; only asks.Run uses them
 }
@@ -264,10 +264,11 @@ func (l *lessor) round(ctx context.Context, home string) error {
 	}
 	began := boottime.Now()
 	defer func() { l.took(boottime.Now() - began) }()
-	answers, err := l.asks.Do(asks)
+	answered, err := l.asks.Do(asks)
 	if err != nil {
 		return err
 	}
+	answers := answered.all
 	for i, a := range asks {
 		if answers[i].Version <= a.Version {
 			continue
@@ -288,7 +289,7 @@ func (l *lessor) round(ctx context.Context, home string) error {
 			return err
 		}
 	}
-	return nil
+	return answered.err
 }
 
 // askBuckets returns what the buckets of a partition have and want, and whether it has leased limits at all.
@@ -345,8 +346,15 @@ func readAsks(reply any, home string) (asks []leaseAsk, shared bool, err error) 
 	return asks, shared, nil
 }
 
+// leaseAnswers has the answers to the asks of a partition. Those of a ledger that could not be stored are empty,
+// and change nothing; err says why.
+type leaseAnswers struct {
+	all []partition.Answer
+	err error
+}
+
 // lease answers the asks of partitions. What it leases is stored before anybody is told.
-func (l *lessor) lease(batch [][]leaseAsk) ([][]partition.Answer, error) {
+func (l *lessor) lease(batch [][]leaseAsk) ([]leaseAnswers, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
 	defer cancel()
 	l.mu.Lock()
@@ -355,28 +363,27 @@ func (l *lessor) lease(batch [][]leaseAsk) ([][]partition.Answer, error) {
 	// What begins before it is there is of no use, and the next ask takes as long. Another worker may have
 	// leased with another lag.
 	now, ahead := l.clocks[l.of.Queue].now().Add(lag).UnixMicro(), 2*maxLag.Microseconds()
-	answers := make([][]partition.Answer, len(batch))
+	answers := make([]leaseAnswers, len(batch))
 	byBook := map[*book][]leaseCall{}
 	for i, asks := range batch {
-		answers[i] = make([]partition.Answer, len(asks))
+		answers[i].all = make([]partition.Answer, len(asks))
 		for j := range asks {
 			asks[j].Ahead = lag.Microseconds()
 			b := l.book(&asks[j])
-			byBook[b] = append(byBook[b], leaseCall{&asks[j], &answers[i][j]})
+			byBook[b] = append(byBook[b], leaseCall{&asks[j], &answers[i].all[j], &answers[i].err})
 		}
 	}
-	var failed error
+	// The node of one budget may be away: that holds up no other limit.
 	for b, all := range byBook {
 		if err := b.lease(ctx, l.redis, all, now, ahead); err != nil {
 			for _, one := range all {
-				*one.answer = partition.Answer{} // old, so it changes nothing
+				*one.answer, *one.err = partition.Answer{}, err
 			}
-			failed = err
 		}
 		b.used = boottime.Now()
 	}
 	maps.DeleteFunc(l.books, func(_ string, b *book) bool { return boottime.Now()-b.used > unusedBook })
-	return answers, failed
+	return answers, nil
 }
 
 // book returns the book that an ask is for.

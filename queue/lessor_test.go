@@ -373,14 +373,15 @@ func TestLedgerIsStoredBeforeItIsUsed(t *testing.T) {
 		holders++
 		a := leaseAsk{limit: "account", spec: limitlua.Spec{Algorithm: "lb", Permit: 10_000, Flow: 1}}
 		a.Ask = partition.Ask{Member: "q@2", Holder: fmt.Sprint(holders), Want: 3, Weight: 1}
-		answers, err := from.lease([][]leaseAsk{{a}})
+		answers, _ := from.lease([][]leaseAsk{{a}})
+		err := answers[0].err
 		if !errors.Is(err, want) {
 			t.Fatalf("%v; want %v", err, want)
 		}
 		if err != nil {
 			return 0
 		}
-		for _, span := range answers[0][0].Spans {
+		for _, span := range answers[0].all[0].Spans {
 			for _, other := range leased {
 				if span.From.US < other.End.US && other.From.US < span.End.US {
 					t.Errorf("%+v and %+v overlap", span, other)
@@ -388,7 +389,7 @@ func TestLedgerIsStoredBeforeItIsUsed(t *testing.T) {
 			}
 			leased = append(leased, span)
 		}
-		return len(answers[0][0].Spans)
+		return len(answers[0].all[0].Spans)
 	}
 	worker := func() *lessor {
 		return newLessor(l.layout, "w", client, map[string]*redisClock{"q": clock, "q@2": clock}, nil, time.Minute, newRoles(client, "w"), slog.New(slog.DiscardHandler))

@@ -132,12 +132,20 @@ var queueMutants = []mutant{
 		"missing condition", "a queue spends no budget that it was not leased", "queue TestBudgetOfQueues",
 	},
 	{
-		"queue/internal/store/lease_ask.lua", `local permits = earliest_all(others, now, now, ONE) <= horizon and math.ceil(math.min(jobs, MANY, own_admits(others)) * n) or 0`, `local permits = math.ceil(math.min(jobs, MANY) * n)`,
+		"queue/internal/store/lease_ask.lua", `elseif earliest_all(others, now, now, ONE) <= horizon then`, `elseif true then`,
 		"missing condition", "a queue that a tenant's own limit holds back keeps a budget from no other", "queue TestBudgetIsWhereJobsGo",
 	},
 	{
 		"queue/internal/store/lease_ask.lua", `if jobs == 0 and have == 0 then`, `if jobs == 0 then`,
 		"missing condition", "what is leased of a budget and has no jobs is given back", "queue TestQuietTenantGivesBack",
+	},
+	{
+		"queue/internal/store/lease_ask.lua", `if spec and not entry.asker then`, `if spec then`,
+		"missing condition", "a tenant without a part of a budget asks for the other limits of its jobs", "queue TestDamagedBudget",
+	},
+	{
+		"queue/internal/store/lease_ask.lua", `permits = lane and math.ceil(math.min(jobs, MANY, own_admits(others)) * n) or has`, `permits = math.ceil(math.min(jobs, MANY, own_admits(others)) * n)`,
+		"missing condition", "a tenant keeps its part of a budget until it has that of a shared limit, too", "queue TestDamagedBudget",
 	},
 	{
 		"queue/internal/effective/check.go", `if limit.Queues != nil {`, `if false {`,

@@ -22,12 +22,13 @@ local MANY = 500
 -- after IDLE µs, and one of which nothing is left anywhere asks again after LATER µs.
 local TENANTS, IDLE, LATER = 32, 1000000, 1000000
 
--- own_admits returns how many jobs a lane's own limits admit within the horizon, about.
+-- own_admits returns how many jobs a lane's own limits admit within the horizon, about. Leased ones ask for
+-- themselves, and a job may take nothing of them.
 local function own_admits(own)
   local most = math.huge
   for _, entry in ipairs(own) do
     local spec = entry.spec
-    if spec then
+    if spec and not entry.asker then
       local n = limit_left(spec, bucket(entry, now), now)
       if KIND[spec.a] == 'rate' then n = n + math.ceil((horizon - now) * spec.r / spec.p) end
       most = math.min(most, n)
@@ -128,12 +129,17 @@ local function tenant_asks(asks)
           if entry.name == limit.name then
             local b = bucket(entry, now)
             limit_left(entry.spec, b, now)
-            local n, others = first_cost(entry, read('SRANDMEMBER', metered(entry))), {}
+            local lane, others = read('SRANDMEMBER', metered(entry)), {}
+            local n, has, permits = first_cost(entry, lane), math.max(0, math.min(b.n, b.keep) - b.spent), 0
             for _, other in ipairs(limits.own) do
               if other ~= entry then others[#others + 1] = other end
             end
-            local permits = earliest_all(others, now, now, ONE) <= horizon and math.ceil(math.min(jobs, MANY, own_admits(others)) * n) or 0
-            if jobs == 0 and now - b.last < IDLE then permits = math.max(0, math.min(b.n, b.keep) - b.spent) end
+            if jobs == 0 then
+              permits = now - b.last < IDLE and has or 0
+            elseif earliest_all(others, now, now, ONE) <= horizon then
+              -- If no lane lacks permits, those that it has are for jobs that a shared limit holds, too.
+              permits = lane and math.ceil(math.min(jobs, MANY, own_admits(others)) * n) or has
+            end
             local one, have = lease_asks(entry, tenant, b, permits, n, 1, 0)
             asks[#asks + 1] = one
             if jobs == 0 and have == 0 then
