@@ -239,6 +239,32 @@ func TestQuietTenantGivesBack(t *testing.T) {
 	until(t, "nobody asks again", quiet)
 }
 
+// TestTwoBudgets: a job that counts in two budgets of its tenant goes when it has its part of both, and a tenant that
+// has used up one of them keeps nothing of the other.
+func TestTwoBudgets(t *testing.T) {
+	t.Parallel()
+	redistest.Slow(t)
+	s := newSpending(t, limits.Limit{Rate: day, Location: time.UTC, Per: []string{"tenant"}}, nil)
+	month := limits.Limit{
+		Name: "month", Per: []string{"tenant"}, Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 10, Months: 1}, Location: time.UTC,
+		Queues: []string{"email", "payment"},
+	}
+	for _, name := range month.Queues {
+		q := s.set.Queues[name]
+		q.Limits = append(q.Limits, month)
+		s.set.Queues[name] = q
+	}
+	if err := operate.Publish(t.Context(), s.client, s.set); err != nil {
+		t.Fatal(err)
+	}
+	s.work()
+	s.add("email", 12, 100)
+	until(t, "the month's budget is used up", func() bool { return s.called("acme") == 10 })
+	s.add("ai", 20, 100)
+	until(t, "the rest of the day's budget is used elsewhere", func() bool { return s.called("acme") == 30 })
+	s.quiet(30)
+}
+
 // TestDamagedBudget: a budget whose ledger cannot be read holds its own jobs, and no other limit.
 func TestDamagedBudget(t *testing.T) {
 	t.Parallel()

@@ -148,6 +148,10 @@ var queueMutants = []mutant{
 		"missing condition", "a tenant keeps its part of a budget until it has that of a shared limit, too", "queue TestDamagedBudget",
 	},
 	{
+		"queue/internal/store/lease_ask.lua", `if other ~= entry and not waits then others[#others + 1] = other end`, `if other ~= entry then others[#others + 1] = other end`,
+		"missing condition", "two budgets of a tenant do not wait for each other", "queue TestTwoBudgets",
+	},
+	{
 		"queue/internal/effective/check.go", `if limit.Queues != nil {`, `if false {`,
 		"missing check", "nobody changes a budget in one of its queues", "queue TestOverrideOfABudget",
 	},

@@ -132,7 +132,9 @@ local function tenant_asks(asks)
             local lane, others = read('SRANDMEMBER', metered(entry)), {}
             local n, has, permits = first_cost(entry, lane), math.max(0, math.min(b.n, b.keep) - b.spent), 0
             for _, other in ipairs(limits.own) do
-              if other ~= entry then others[#others + 1] = other end
+              -- Of two budgets, neither waits for the other one's lease.
+              local waits = other.asker and not used_up(bucket(other, now))
+              if other ~= entry and not waits then others[#others + 1] = other end
             end
             if jobs == 0 then
               permits = now - b.last < IDLE and has or 0
