@@ -121,6 +121,18 @@ func TestLoweringAppliesAtOnce(t *testing.T) {
 		if d := full.take(1); !d.Allowed {
 			t.Errorf("%+v; the bucket of 5 has room for 1", d)
 		}
+
+		large := newClocked(t, client, bucket("1/day", 10_000))
+		large.take(10_000)
+		large.change(bucket("1/day", 2)) // it holds a small part of what is owed
+		if d := large.take(1); d.Allowed || d.RetryAfter != 9_999*24*time.Hour {
+			t.Errorf("%+v; want a refusal until 1 is owed", d)
+		}
+		slot := large.reserve(1, 10_000*24*time.Hour)
+		large.change(bucket("1/day", 10_000))
+		if d := large.take(1); d.Allowed {
+			t.Errorf("%+v; a slot at %v made the bucket forget what was owed", d, slot.At)
+		}
 	})
 }
 

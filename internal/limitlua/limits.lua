@@ -200,7 +200,8 @@ function make.rate()
       s.p, s.r, s.mended = limit.p, limit.r, true
       if s.mark > 0 then s.mark, s.lows = s.mark + 1, {{low = 0, mark = s.mark + 1}} end
     end
-    if limit.b > 0 then
+    -- What is owed of a larger burst stays. What the clock's step back made of it does not.
+    if limit.b > 0 and s.at > now then
       local most = now + limit.ahead + size(limit)
       if s.tat > most then s.tat, s.frac = most, 0 end
     end

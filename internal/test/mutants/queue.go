@@ -152,6 +152,10 @@ var queueMutants = []mutant{
 		"missing condition", "two budgets of a tenant do not wait for each other", "queue TestTwoBudgets",
 	},
 	{
+		"internal/limitlua/limits.lua", `if limit.b > 0 and s.at > now then`, `if limit.b > 0 then`,
+		"missing condition", "what is owed of a burst outlives a smaller one", "throttle TestLoweringAppliesAtOnce",
+	},
+	{
 		"queue/internal/effective/check.go", `if limit.Queues != nil {`, `if false {`,
 		"missing check", "nobody changes a budget in one of its queues", "queue TestOverrideOfABudget",
 	},
