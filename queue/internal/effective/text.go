@@ -130,6 +130,9 @@ func (l Limit) details() (text string) {
 	if l.Adaptive {
 		text += ", adaptive"
 	}
+	if len(l.Queues) > 0 {
+		text += ", one budget of " + strings.Join(l.Queues, ", ")
+	}
 	return text
 }
 

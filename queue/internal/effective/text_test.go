@@ -33,3 +33,12 @@ func TestRateOf(t *testing.T) {
 		}
 	}
 }
+
+// TestTextOfABudget: a budget that gets another queue is another limit to who reads the differences.
+func TestTextOfABudget(t *testing.T) {
+	budget := limits.Limit{Name: "spend", Algorithm: throttle.FixedWindow, Rate: throttle.PerSecond(5), Unit: "cents", Queues: []string{"ai", "email"}}
+	e := Limits{Queue: Queue{Limits: []Limit{Store(budget)}}}
+	if got, want := e.Texts()["spend"], "fixed_window 5/s, unit cents, one budget of ai, email"; got != want {
+		t.Errorf("%q; want %q", got, want)
+	}
+}
