@@ -58,9 +58,25 @@ func (s *spending) publish(budget limits.Limit, changes map[string]limits.Change
 		}
 	}
 	s.set = set
-	if err := operate.Publish(s.t.Context(), s.client, set); err != nil {
+	s.put()
+}
+
+// put puts the set in force.
+func (s *spending) put() {
+	s.t.Helper()
+	if err := operate.Publish(s.t.Context(), s.client, s.set); err != nil {
 		s.t.Fatal(err)
 	}
+}
+
+// limit gives queues one more limit.
+func (s *spending) limit(limit limits.Limit, queues ...string) {
+	for _, name := range queues {
+		q := s.set.Queues[name]
+		q.Limits = append(q.Limits, limit)
+		s.set.Queues[name] = q
+	}
+	s.put()
 }
 
 // enqueue adds n jobs of each tenant to each queue, with their cost.
@@ -204,12 +220,7 @@ func TestBudgetIsWhereJobsGo(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	s := newSpending(t, limits.Limit{Rate: day, Location: time.UTC, Per: []string{"tenant"}}, nil)
-	q := s.set.Queues["email"]
-	q.Limits = append(q.Limits, limits.Limit{Name: "slow", Per: []string{"tenant"}, Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}})
-	s.set.Queues["email"] = q
-	if err := operate.Publish(t.Context(), s.client, s.set); err != nil {
-		t.Fatal(err)
-	}
+	s.limit(limits.Limit{Name: "slow", Per: []string{"tenant"}, Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}}, "email")
 	s.work()
 	s.add("email", 100, 100)
 	until(t, "the first is called", func() bool { return s.called("acme") == 1 })
@@ -249,14 +260,7 @@ func TestTwoBudgets(t *testing.T) {
 		Name: "month", Per: []string{"tenant"}, Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 10, Months: 1}, Location: time.UTC,
 		Queues: []string{"email", "payment"},
 	}
-	for _, name := range month.Queues {
-		q := s.set.Queues[name]
-		q.Limits = append(q.Limits, month)
-		s.set.Queues[name] = q
-	}
-	if err := operate.Publish(t.Context(), s.client, s.set); err != nil {
-		t.Fatal(err)
-	}
+	s.limit(month, month.Queues...)
 	s.work()
 	s.add("email", 12, 100)
 	until(t, "the month's budget is used up", func() bool { return s.called("acme") == 10 })
@@ -270,12 +274,7 @@ func TestDamagedBudget(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	s := newSpending(t, limits.Limit{Rate: day, Location: time.UTC, Per: []string{"tenant"}}, nil)
-	q := s.set.Queues["ai"] // its partitions share a limit
-	q.Limits = append(q.Limits, sharedLimit(throttle.LeakyBucket, 100, 0))
-	s.set.Queues["ai"] = q
-	if err := operate.Publish(t.Context(), s.client, s.set); err != nil {
-		t.Fatal(err)
-	}
+	s.limit(sharedLimit(throttle.LeakyBucket, 100, 0), "ai") // its partitions share it
 	ledger := store.Key("*spend", "ledger:acme")
 	if err := s.client.Set(t.Context(), ledger, "1 {", 0).Err(); err != nil {
 		t.Fatal(err)

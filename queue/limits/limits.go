@@ -423,9 +423,9 @@ func (l Set) Validate() error {
 
 // same reports whether two limits have the same fields.
 func (l Limit) same(other Limit) bool {
-	zones := [2]string{l.Location.String(), other.Location.String()}
+	zone := l.Location == other.Location || l.Location != nil && other.Location != nil && l.Location.String() == other.Location.String()
 	l.Location, other.Location = nil, nil
-	return zones[0] == zones[1] && reflect.DeepEqual(l, other)
+	return zone && reflect.DeepEqual(l, other)
 }
 
 // validateShared reports where the queues of a budget do not have the same limit. Each difference is said of
@@ -445,8 +445,9 @@ func (l Set) validateShared(where, queue string, budget Limit, wrong func(path, 
 		}
 	}
 	for name, q := range l.Queues {
-		if other := slices.IndexFunc(q.Limits, func(other Limit) bool { return other.Name == budget.Name && other.Queues != nil }); other >= 0 && !slices.Contains(budget.Queues, name) {
+		if !slices.Contains(budget.Queues, name) && slices.ContainsFunc(q.Limits, func(other Limit) bool { return other.Name == budget.Name && other.Queues != nil }) {
 			wrong(where+".name", "%s is the name of another budget", check.Quote(budget.Name))
+			break
 		}
 	}
 }

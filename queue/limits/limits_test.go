@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -46,6 +47,41 @@ func TestRaises(t *testing.T) {
 	} {
 		if got := test.limit.Raises(test.change); got != test.want {
 			t.Errorf("%s %v, %+v: raises %v", test.limit.Algorithm, test.limit.Rate, test.change, got)
+		}
+	}
+}
+
+// TestBudgetsOfASet: all queues of a budget have the same limit, and no other queue has one of its name.
+func TestBudgetsOfASet(t *testing.T) {
+	budget := func(change func(*Limit), queues ...string) Limit {
+		l := Limit{Name: "spend", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 5, Period: 24 * time.Hour}, Queues: queues}
+		if change != nil {
+			change(&l)
+		}
+		return l
+	}
+	for want, all := range map[string][3]Limit{
+		"": {budget(nil, "a", "b"), budget(nil, "a", "b"), budget(func(l *Limit) { l.Name = "own" }, "a", "c")},
+		"queues.a.limits[0]: queue b must have the same limit, because they share it": {budget(nil, "a", "b"), budget(func(l *Limit) { l.Location = time.UTC }, "a", "b")},
+		"queues.c.limits[0].queues: c is missing, whose limit this is":                {budget(nil, "a", "b"), budget(nil, "a", "b"), budget(nil, "a", "b")},
+		"queues.a.limits[0].name: \"spend\" is the name of another budget":            {budget(nil, "a", "b"), budget(nil, "a", "b"), budget(nil, "c", "a")},
+		"queues.a.limits[0].queues[1]: unknown queue \"d\"":                           {budget(nil, "a", "d")},
+	} {
+		set := Set{Queues: map[string]Queue{}}
+		for i, limit := range all {
+			q := Queue{}
+			if limit.Name != "" {
+				q.Limits = []Limit{limit}
+			}
+			set.Queues[string(rune('a'+i))] = q
+		}
+		if want == "" {
+			q := set.Queues["a"]
+			q.Limits = append(q.Limits, all[2])
+			set.Queues["a"] = q
+		}
+		if err := set.Validate(); (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %s", err, want)
 		}
 	}
 }
