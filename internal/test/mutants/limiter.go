@@ -273,4 +273,8 @@ var limiterMutants = []mutant{
 		"throttle/lease.go", `tick := time.NewTicker(shortest / 4)`, `tick := time.NewTicker(shortest * 4)`,
 		"clock", "permits of calls under way are renewed in time", "throttle TestHeldPermitsAreRenewed",
 	},
+	{
+		"internal/limitlua/limits.lua", `if limit.b > 0 and s.at > now then`, `if limit.b > 0 then`,
+		"missing condition", "what is owed of a burst outlives a smaller one", "throttle TestLoweringAppliesAtOnce",
+	},
 }

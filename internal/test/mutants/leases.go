@@ -1,0 +1,121 @@
+package main
+
+// leaseMutants break what partitions and queues are leased of limits that they share.
+var leaseMutants = []mutant{
+	{
+		"internal/limitlua/limits.lua", `if whole > span.keep or (whole == span.keep and frac > span.keep_frac) then return nil end`, `if whole > span.keep + span.p then return nil end`,
+		"off by one", "a partition spends no more of a shared limit than it was leased", "queue/internal/store TestLeasesAreHolders",
+	},
+	{
+		"queue/internal/store/leases.lua", `if version <= s.version then return end`, `if version < 0 then return end`,
+		"no fence", "an old answer of the ledger changes nothing", "queue/internal/store TestLeasesAreHolders",
+	},
+	{
+		"internal/limitlua/limits.lua", `if math.max(e, now) + HAND_OVER + s.shift < s.ends and s.spent + n <= math.min(s.n, s.keep) then return e end`, `if math.max(e, now) + HAND_OVER + s.shift < s.ends and s.spent <= math.min(s.n, s.keep) then return e end`,
+		"off by one", "a partition uses no more of a quota than was leased to it", "queue/internal/store TestLeasesAreHolders",
+	},
+	{
+		"internal/limitlua/limits.lua", `if math.max(e, now) + HAND_OVER + s.shift < s.ends and s.spent + n <= math.min(s.n, s.keep) then return e end`, `if math.max(e, now + HAND_OVER) + s.shift < s.ends and s.spent + n <= math.min(s.n, s.keep) then return e end`,
+		"off by one", "no slot at the end of a quota's window, from which a call could get into the next one", "queue/internal/store TestQuotaEndsBeforeItsWindow",
+	},
+	{
+		"queue/internal/store/leases.lua", `if from ~= s.from or ends ~= s.ends then s.spent = 0 end`, `s.spent = 0`,
+		"missing condition", "what was used of a quota is used until its window ends", "queue/internal/store TestLeasesAreHolders",
+	},
+	{
+		"internal/partition/ledger.go", `if start >= l.s.End {`, `if start != l.s.Start {`,
+		"clock", "what was used counts after the clock was set back", "internal/partition TestChangedQuota",
+	},
+	{
+		"internal/partition/ledger.go", `if l.s.Lost[0] < end && l.s.Lost[1] >= start {`, `if l.s.Lost[0] < end && l.s.Lost[0] >= start {`,
+		"off by one", "a lost ledger leases nothing that may be leased", "internal/partition TestLostQuota",
+	},
+	{
+		"internal/partition/ledger.go", `n = min(n, left/newPart)`, `n = min(n, left)`,
+		"missing condition", "the first that asks does not get a whole quota", "internal/partition TestTheFirstGetsAPart",
+	},
+	{
+		"queue/internal/store/lease_ask.lua", `if over and not used_up(b) then permits = 0 end -- they would be of no use`, `if over and not used_up(b) then permits = 1 end`,
+		"missing condition", "nobody gets permits of a rate that a quota holds back", "queue TestSharedQuotaOfAMonth",
+	},
+	{
+		"queue/internal/store/unregister.lua", `plan('PEXPIRE', headgate .. 'ledger', tostring(LEDGER_MS))`, `plan('DEL', headgate .. 'ledger')`,
+		"missing write", "what was used of a quota is used by a queue that comes back", "queue TestUsedQuotaOutlivesUnregister",
+	},
+	{
+		"queue/lessor.go", `if a.budget {`, `if a.budget && a.tenant != "" {`,
+		"wrong key", "queues that share a budget use no more than it", "queue TestBudgetOfQueues",
+	},
+	{
+		"queue/lessor.go", `key = store.Key(home, "ledger:"+a.tenant)`, `key = store.Key(home, "ledger:")`,
+		"wrong key", "a budget per tenant is of each tenant", "queue TestTenantBudgets",
+	},
+	{
+		"queue/internal/effective/stored.go", `spec.Leased = l.Queues != nil`, `spec.Leased = false`,
+		"missing condition", "a queue spends no budget that it was not leased", "queue TestBudgetOfQueues",
+	},
+	{
+		"queue/internal/store/lease_ask.lua", `elseif earliest_all(others, now, now, ONE) <= horizon then`, `elseif true then`,
+		"missing condition", "a queue that a tenant's own limit holds back keeps a budget from no other", "queue TestBudgetIsWhereJobsGo",
+	},
+	{
+		"queue/internal/store/lease_ask.lua", `if jobs == 0 and have == 0 then`, `if jobs == 0 then`,
+		"missing condition", "what is leased of a budget and has no jobs is given back", "queue TestQuietTenantGivesBack",
+	},
+	{
+		"queue/internal/store/lease_ask.lua", `if spec and not entry.asker then`, `if spec then`,
+		"missing condition", "a tenant without a part of a budget asks for the other limits of its jobs", "queue TestDamagedBudget",
+	},
+	{
+		"queue/internal/store/lease_ask.lua", `permits = lane and math.ceil(math.min(jobs, MANY, own_admits(others)) * n) or has`, `permits = math.ceil(math.min(jobs, MANY, own_admits(others)) * n)`,
+		"missing condition", "a tenant keeps its part of a budget until it has that of a shared limit, too", "queue TestDamagedBudget",
+	},
+	{
+		"queue/internal/store/lease_ask.lua", `if other ~= entry and not waits then others[#others + 1] = other end`, `if other ~= entry then others[#others + 1] = other end`,
+		"missing condition", "two budgets of a tenant do not wait for each other", "queue TestTwoBudgets",
+	},
+	{
+		"queue/internal/effective/check.go", `if limit.Queues != nil {`, `if false {`,
+		"missing check", "nobody changes a budget in one of its queues", "queue TestOverrideOfABudget",
+	},
+	{
+		"internal/partition/ledger.go", `turns(l.s.Claims, c, old, acc.N)`, `_ = old`,
+		"missing condition", "no partition keeps all of a few calls at once", "internal/partition TestFewCallsAreTakenInTurns",
+	},
+	{
+		"internal/partition/ledger.go", `if fair != acc.Fair {`, `if fair < acc.Fair-9 {`,
+		"missing write", "a partition is told when it may make more or fewer calls at once", "queue TestSharedConcurrency",
+	},
+	{
+		"internal/partition/ledger.go", `if over := l.left() < max(1, a.Least); !calls && acc.Over != over {`, `if over := l.left() < max(1, a.Least); !calls && acc.Over && !over {`,
+		"missing write", "a partition is told that others had the last of a quota", "internal/partition TestUsedUpIsTold",
+	},
+	{
+		"internal/filewatch/filewatch.go", `v[path] = Stamp{info.Mode().Perm(), info.Size(), info.ModTime(), age >= 0 && age < tick}`, `v[path] = Stamp{info.Mode().Perm(), info.Size(), info.ModTime(), age < 0}`,
+		"clock", "a file that changes within a tick is read again", "internal/filewatch TestChangesAtTheSameTime",
+	},
+	{
+		"internal/partition/ledger.go", `return now + ahead + Horizon.Microseconds() + max(0, r.Burst-1)*r.Permit/r.Flow`, `return now + Horizon.Microseconds() + max(0, r.Burst-1)*r.Permit/r.Flow`,
+		"clock", "a slow Redis takes nothing of a shared limit", "internal/partition TestAhead",
+	},
+	{
+		"queue/lessor.go", `useful, wants := home == l.of.Queue && len(asks) > 0, false`, `useful, wants := false, false`,
+		"missing condition", "shared limits are in force while the first partition has no jobs", "queue TestIdleFirstPartition",
+	},
+	{
+		"queue/lessor.go", `return a.Want > 0 || len(a.Keep) > 0 || a.N != a.had || a.spec.Algorithm == "cc" && a.N > 0 // until the calls end`, `return a.Want > 0 || len(a.Keep) > 0 || a.spec.Algorithm == "cc" && a.N > 0`,
+		"missing write", "what a partition gives back of a quota goes to the others", "queue TestWhatTheLedgerHears",
+	},
+	{
+		"queue/internal/store/ledger.lua", `if number ~= ARGV[2] then return 0 end`, `if number == 'x' then return 0 end`,
+		"no fence", "no part of a limit is leased by two workers", "queue TestLedgerIsStoredBeforeItIsUsed",
+	},
+	{
+		"queue/book.go", `b.unsaved = number < b.number // a failover lost the newer ones`, `b.unsaved = false`,
+		"missing condition", "a ledger that was set back leases nothing that is leased", "queue TestLedgerIsStoredBeforeItIsUsed",
+	},
+	{
+		"queue/operate/publish.go", `one.Spec.Leased = one.Spec.Leased || q.Partitions > 1 && limit.Leased()`, `one.Spec.Leased = one.Spec.Leased || q.Partitions > 64 && limit.Leased()`,
+		"no fence", "partitions share a limit", "queue TestTimedSharedLimits",
+	},
+}
