@@ -137,4 +137,8 @@ tenants:
 	if !slices.Contains(client.SMembers(t.Context(), "asynq:queues").Val(), "sms") {
 		t.Error("the queue is not registered")
 	}
+	write("queues: {calls: {}, sms: {}}\nbudgets: [{name: spend, rate: 5/day, queues: [calls, sms]}]\n")
+	step(exitOK, []string{"  + spend: fixed_window 5/day, one budget of calls, sms\n"}, "limits", "apply", file, "--reason", "a budget", "--yes")
+	write(step(exitOK, nil, "limits", "export", "--queue", "sms"))
+	step(exitOK, []string{"ok: 2 queues"}, "limits", "check", file)
 }
