@@ -2,6 +2,8 @@ package queue
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -134,6 +137,39 @@ func TestUnitsHoldOnlyTheirJobs(t *testing.T) {
 	if _, err := r.client.Enqueue(t.Context(), Job{Kind: "call", Queue: r.queue, Tenant: "a", Costs: map[string]int64{"tokens": 1001}}); err == nil ||
 		!strings.Contains(err.Error(), `costs.tokens: 1001 is more than limit "tokens" ever admits at once (1000)`) {
 		t.Errorf("more than the limit holds: %v", err)
+	}
+}
+
+// TestUsedUpUnitHoldsOnlyItsJobs: what is left of a shared limit with a unit is kept for the job
+// whose turn it is, and only jobs that take of it wait for that.
+func TestUsedUpUnitHoldsOnlyItsJobs(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(tokens(1000)), nil)
+	d := r.dispatcher()
+	add := func(tenant string, cost int64) string {
+		return r.add(t, func(job *Job) { job.Tenant, job.Costs = tenant, map[string]int64{"tokens": cost} })
+	}
+	want := []string{add("a", 500)}
+	r.release(t, d, 100)
+	large := add("large", 800)
+	r.release(t, d, 100)
+	for i := range 100 { // more than one round looks at
+		add(fmt.Sprintf("small-%02d", i), 1)
+	}
+	want = append(want, add("zero", 0))
+	r.release(t, d, 100)
+	want = append(want, add("zero", 0))
+	if ids := r.release(t, d, 100); !slices.Equal(ids, want) {
+		t.Fatalf("released %v; want what takes no tokens: %v", ids, want)
+	}
+	plenty := tokens(1000)
+	plenty.Rate = throttle.PerSecond(1e6)
+	if err := operate.Publish(t.Context(), r.server.Client(), limits.Set{Queues: map[string]limits.Queue{r.queue: limitsOf(plenty).Queues[""]}}); err != nil {
+		t.Fatal(err)
+	}
+	want = append(want, large)
+	if ids := r.release(t, d, 150); len(ids) != len(want)+100 || !slices.Equal(ids[:len(want)], want) {
+		t.Errorf("with more tokens went %v; want %v first, and 100 more", ids, want)
 	}
 }
 

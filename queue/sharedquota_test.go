@@ -119,6 +119,42 @@ func TestSharedQuotaOfAMonth(t *testing.T) {
 	}
 }
 
+// TestGrantOfAUnitReachesAllLanes: lanes that wait for the next month, because other partitions have all of a
+// shared quota with a unit, go on when theirs gets some of it.
+func TestGrantOfAUnitReachesAllLanes(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	month := limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Months: 1}, Location: time.UTC, Unit: "tokens"}
+	l := newLeased(t, server.Client(), server.Options(), month)
+	l.costs = map[string]int64{"tokens": 1}
+	l.enqueue(2, l.of("q@2", 5)...)
+	r := &rig{server: server.Redis(), queue: "q@2"}
+	d := r.dispatcher()
+	asks, _, err := askBuckets(t.Context(), l.client, r.queue, d.limits, 0)
+	if err != nil || len(asks) != 1 {
+		t.Fatal(asks, err)
+	}
+	now := time.Now()
+	grant := func(version int, permits ...any) {
+		args := append([]any{r.queue, "month", asks[0].id, version, 250_000, 1_000_000, ""}, permits...)
+		if _, err := store.GrantScript.Run(t.Context(), l.client, store.ScriptKeys(r.queue), args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	grant(1, 0, now.UnixMicro(), now.Add(time.Hour).UnixMicro())
+	if ids := r.release(t, d, 100); len(ids) > 0 {
+		t.Fatalf("without permits went %v", ids)
+	}
+	late := fmt.Sprint(now.Add(time.Minute).UnixMicro())
+	if n := l.client.ZCount(t.Context(), store.Key(r.queue, "waiting"), late, "+inf").Val(); n != 4 {
+		t.Fatalf("%d lanes wait for the next month; want all but the first", n)
+	}
+	grant(2, 100, now.UnixMicro(), now.Add(time.Hour).UnixMicro())
+	if ids := r.release(t, d, 100); len(ids) != 10 {
+		t.Errorf("with permits went %d jobs of 10", len(ids))
+	}
+}
+
 // TestUsedQuotaOutlivesUnregister: a queue that is removed, and comes back in other partitions, has used what it
 // had used of a quota.
 func TestUsedQuotaOutlivesUnregister(t *testing.T) {

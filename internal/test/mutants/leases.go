@@ -118,4 +118,8 @@ var leaseMutants = []mutant{
 		"queue/operate/publish.go", `one.Spec.Leased = one.Spec.Leased || q.Partitions > 1 && limit.Leased()`, `one.Spec.Leased = one.Spec.Leased || q.Partitions > 64 && limit.Leased()`,
 		"no fence", "partitions share a limit", "queue TestTimedSharedLimits",
 	},
+	{
+		"queue/internal/store/lease_grant.lua", `if entry.unit ~= '' or entry.asker then`, `if entry.asker then`,
+		"missing branch", "lanes that wait for a shared unit go on with a lease of it", "queue TestGrantOfAUnitReachesAllLanes",
+	},
 }

@@ -338,6 +338,18 @@ var queueMutants = []mutant{
 		"wrong number", "no slot is given further ahead than the horizon", "queue TestNoSlotBehindTheHorizon",
 	},
 	{
+		"queue/internal/store/dispatch.lua", `if own <= horizon and t > math.max(horizon, now + KEEP_US) and job.held_by and job.held_by.unit ~= '' then return unit_used_up end`, ``,
+		"missing branch", "a used-up shared limit with a unit does not hold jobs that take nothing of it", "queue TestUsedUpUnitHoldsOnlyItsJobs",
+	},
+	{
+		"queue/internal/store/dispatch.lua", `put_back(turn.lane, job.all, job.held_by, 0)`, `stop(turn, job, job.all)`,
+		"wrong branch", "lanes that wait for a used-up unit do not hide those behind them", "queue TestUsedUpUnitHoldsOnlyItsJobs",
+	},
+	{
+		"queue/internal/store/lanes.lua", `e = math.max(limit_earliest(entry.spec, b, now, t, n), b.kept_till or 0)`, `e = limit_earliest(entry.spec, b, now, t, n)`,
+		"missing check", "small jobs do not take what is left of a unit from the one whose turn it is", "queue TestUsedUpUnitHoldsOnlyItsJobs",
+	},
+	{
 		"queue/internal/store/lanes.lua", `marks = commit_all(limits.all, now, c, job.costs)`, `marks = commit_all(limits.all, now, t, job.costs)`,
 		"clock", "a call is accounted at the last moment at which it may leave", "queue TestAccounting",
 	},

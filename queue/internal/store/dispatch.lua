@@ -49,6 +49,8 @@
 --   they admit the job later
 --   its deadline comes first     go_expired: the worker puts it away; no limit is charged
 --   it is a suspect              go_without_slot: it asks for a slot when it runs alone
+--   a shared limit with a unit   used_up: the limit is kept for the lane, and others go on, if
+--   holds it for seconds         their jobs take nothing of it
 --   its slot is too far ahead    too_far: end the round if only shared limits hold it, else wait
 --   another lane is due first    later: the lane waits for its own limits
 --   else                         go_with_slot: take the permits, hand the job over
@@ -577,8 +579,8 @@ local function pass_on(lane, limits)
   end
 end
 
--- pause_due is when the first of the pauses that were met ends.
-local pause_due = math.huge
+-- holds_due is when the first of the pauses and kept limits that were met ends.
+local holds_due = math.huge
 
 -- weigh computes what holds a job back: its pauses, concurrency limits and own limits.
 local function weigh(lane, job)
@@ -620,7 +622,7 @@ local function paused(turn, job)
   -- It has no second turn in this call: a lane whose pause ends within the horizon would
   -- keep all others from their turn.
   place[turn.lane] = {'waiting', job.paused}
-  pause_due = math.min(pause_due, job.paused)
+  holds_due = math.min(holds_due, job.paused)
   if turn.taken == 0 then pass_on(turn.lane, job.limits) end
 end
 
@@ -652,6 +654,22 @@ local function too_far(turn, job)
   -- Shared capacity is kept for the lane whose turn it is. Otherwise a job of high cost
   -- would wait forever behind small ones.
   if job.own <= horizon then stop(turn, job, job.all) else later(turn, job) end
+end
+
+-- unit_used_up is too_far for what not all jobs take. The first lane keeps its place, and the limit is
+-- kept for it; others that take of the limit wait until then, so that they do not hide those
+-- behind them that take nothing. For less than KEEP_US, looking at them costs more than it gives.
+local KEEP_US = 5000000
+local function unit_used_up(turn, job)
+  local limit = job.held_by.bucket
+  if turn.taken > 0 then
+    later(turn, job)
+  elseif limit.kept_till then
+    put_back(turn.lane, job.all, job.held_by, 0)
+  else
+    limit.kept_till, turn.stays = job.all, true
+    holds_due = math.min(holds_due, job.all)
+  end
 end
 
 local function go_with_kept_slot(turn, job)
@@ -693,6 +711,7 @@ local function row(turn, job)
   local t = job.all
   if job.deadline > 0 and job.deadline <= t and job.deadline <= horizon then return go_expired end
   if t <= horizon and job.suspect then return go_without_slot end
+  if own <= horizon and t > math.max(horizon, now + KEEP_US) and job.held_by and job.held_by.unit ~= '' then return unit_used_up end
   if t > horizon or (t > now + pickup and ahead >= max_ahead) then return too_far end
   if turn.taken > 0 and t > turn.due_us then return later end
   return go_with_slot
@@ -727,7 +746,7 @@ local function run(lane, start, s, shared_by, due_us, share)
   end
   local tenant = tenant_of(lane)
   if turn.stays then
-    stand(lane, start)
+    place[lane] = {'ready', start}
   elseif turn.limits then
     finish[tenant] = finish_of(tenant) + (turn.spent - expected) / turn.limits.w
   end
@@ -838,7 +857,7 @@ elseif more or forwarded > 0 or next(gone) or (no_room() and not full) then
   again = 0 -- there is more to do than fits in one call
 else
   if next_due < 0 then next_due = math.huge end
-  next_due = math.min(next_due, pause_due, sets_due)
+  next_due = math.min(next_due, holds_due, sets_due)
   if next_due < math.huge then again = math.max(0, math.min(next_due - now, 86400000000)) end
 end
 return {

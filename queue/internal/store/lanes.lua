@@ -326,7 +326,11 @@ local function earliest_all(list, now, t, costs)
         e = open_at(entry.openings, t)
       else
         local n = share_of(entry, costs)
-        if n > 0 then e = limit_earliest(entry.spec, bucket(entry, now), now, t, n) end
+        if n > 0 then
+          local b = bucket(entry, now)
+          entry.bucket = b
+          e = math.max(limit_earliest(entry.spec, b, now, t, n), b.kept_till or 0)
+        end
       end
       if e > t then t, binding, moved = e, entry, true end
     end
