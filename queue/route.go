@@ -29,6 +29,7 @@ type routes struct {
 	published bool // only queues with published limits
 
 	kinds refreshed.Value[map[string]string] // queues by kind
+	names refreshed.Value[[]string]          // of all queues
 
 	mu      sync.Mutex
 	layouts map[string]partition.Layout          // by queue, as they were last read
@@ -56,6 +57,7 @@ func newRoutes(client redis.UniversalClient) *routes {
 	r.kinds.Read = func(ctx context.Context) (map[string]string, error) {
 		return client.HGetAll(ctx, store.RoutesKey).Result()
 	}
+	r.names.Read = func(ctx context.Context) ([]string, error) { return store.Queues(ctx, client) }
 	return r
 }
 
@@ -76,6 +78,9 @@ func (r *routes) homeOf(ctx context.Context, job Job) (string, error) {
 		}
 		return queue, nil // reported with the other mistakes of the job
 	}
+	if err := r.check(ctx, queue, job.Kind); err != nil {
+		return "", err
+	}
 	var list listing
 	tooLong := false
 	for _, fresh := range []bool{false, true} {
@@ -92,21 +97,43 @@ func (r *routes) homeOf(ctx context.Context, job Job) (string, error) {
 		return "", validation.Field("retention", fmt.Sprintf("%v is more than queue %s allows, %v", job.Retention, check.Quote(queue), list.maxRetention))
 	}
 	if !list.found {
-		names, err := store.Queues(ctx, r.redis)
-		if err != nil {
-			return "", &lookupError{job.Kind, err}
-		}
-		reason := "no limits were published for " + check.Quote(queue) + check.Suggest(queue, names)
-		if len(names) == 0 {
-			reason += " or any other queue: start a worker with a limits file, or publish one with enqueue limits apply FILE"
-		}
-		return "", &validation.Error{Field: "queue", Reason: reason, Cause: ErrUnknownQueue}
+		return "", r.unknown(ctx, queue, job.Kind)
 	}
 	home, err := r.route(ctx, job.Kind)
 	if err != nil {
 		return "", err
 	}
 	return "", validation.Field("queue", fmt.Sprintf("%s is not for kind %s, whose queue is %s", check.Quote(queue), check.Quote(job.Kind), check.Quote(home)))
+}
+
+// check refuses a queue that is not listed, if it must have limits: a request that makes up names must not
+// have each of them looked up.
+func (r *routes) check(ctx context.Context, queue, kind string) error {
+	if !r.published {
+		return nil
+	}
+	for _, fresh := range []bool{false, true} {
+		names, err := r.names.Get(ctx, ageOf(fresh), fresh)
+		if err != nil {
+			return &lookupError{kind, err}
+		}
+		if _, found := slices.BinarySearch(names, queue); found {
+			return nil
+		}
+	}
+	return r.unknown(ctx, queue, kind)
+}
+
+func (r *routes) unknown(ctx context.Context, queue, kind string) error {
+	names, err := r.names.Get(ctx, routesAge, false)
+	if err != nil {
+		return &lookupError{kind, err}
+	}
+	reason := "no limits were published for " + check.Quote(queue) + check.Suggest(queue, names)
+	if len(names) == 0 {
+		reason += " or any other queue: start a worker with a limits file, or publish one with enqueue limits apply FILE"
+	}
+	return &validation.Error{Field: "queue", Reason: reason, Cause: ErrUnknownQueue}
 }
 
 // route returns the queue of a kind.

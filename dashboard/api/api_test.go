@@ -411,7 +411,17 @@ func TestUnknownQueue(t *testing.T) {
 	for i := range jobs {
 		all.WriteString(job("call", fmt.Sprint("made-up-", i), "") + "\n")
 	}
+	commands := func() (n int) {
+		for line := range strings.Lines(r.redis.Info(t.Context(), "stats").Val()) {
+			_, _ = fmt.Sscanf(line, "total_commands_processed:%d", &n)
+		}
+		return n
+	}
+	made := commands()
 	r.want(207, fmt.Sprintf(`"accepted":0,"existing":0,"refused":%d`, jobs), "POST", "/jobs/batch", all.String(), "Content-Type", ndjson)
+	if made = commands() - made; made > jobs/10 {
+		t.Errorf("%d commands for %d jobs of unknown queues; want none for a job", made, jobs)
+	}
 	if after := r.redis.SCard(t.Context(), "asynq:queues").Val(); after != before {
 		t.Errorf("%d queues; there were %d", after, before)
 	}
