@@ -50,8 +50,8 @@ func TestTimedManyForOneSecond(t *testing.T) {
 	plain, scheduled := run(time.Time{}), run(time.Now().Add(3*time.Second).Truncate(time.Second))
 	t.Logf("enqueued for now: %.2f scripts for a job; scheduled: %.2f", plain, scheduled)
 	// Forwarding a hundred jobs takes one script. A script that each job asks for would be
-	// one more for each.
-	if scheduled > plain+0.1 {
-		t.Errorf("%.2f scripts for a scheduled job, %.2f for another; want no more than a tenth of a script above", scheduled, plain)
+	// one more for each, and a busy machine that misses slots asks for some again.
+	if scheduled > plain+0.5 {
+		t.Errorf("%.2f scripts for a scheduled job, %.2f for another; want no more than half a script above", scheduled, plain)
 	}
 }

@@ -41,6 +41,6 @@ export async function picture(page, path, update) {
   assert.equal(size(kept), size(png), `${path}.png has another size: run make images`);
   // While a provider has asked for a pause of a second, the page has other buttons.
   let today = await skeleton(page);
-  for (const end = Date.now() + 60_000; today !== rest.join('\n') && Date.now() < end; await sleep(100)) today = await skeleton(page);
+  for (const end = Date.now() + 180_000; today !== rest.join('\n') && Date.now() < end; await sleep(100)) today = await skeleton(page);
   assert.deepEqual(today.split('\n'), rest, `${path}.png is out of date: run make images`);
 }

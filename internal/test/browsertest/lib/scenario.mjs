@@ -8,7 +8,7 @@ import { chromium } from 'playwright-core';
 
 export const base = process.env.BASE_URL;
 // How long a scenario waits for what is to happen, in ms: a busy machine takes long.
-const limit = 60_000;
+const limit = 180_000;
 
 let connection;
 const browser = () => (connection ??= chromium.connect(process.env.BROWSER_WS));
