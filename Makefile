@@ -35,8 +35,9 @@ MODULES := internal/test/audit internal/test/composetest internal/test/openapite
 export GORACE ?= atexit_sleep_ms=50
 # The folder into which scripts/install-test-deps.sh unpacks programs.
 export PATH := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headgate-test/bin:$(PATH)
-# Without vet, because lint runs it.
-PLAIN := $(GO) test -vet=off -timeout 30m
+# Without vet, because lint runs it. With the default, a third of the time of tests, and of compiling
+# them, is garbage collection.
+PLAIN := env GOGC=400 $(GO) test -vet=off -timeout 30m
 # A test has no use for what a debugger needs, which is a fifth of the time to compile it.
 LEAN := -gcflags=all=-dwarf=false
 RACE := -race $(LEAN)
@@ -67,8 +68,8 @@ check: deps lint ## Run lint and the quick tests
 test: export GOFLAGS += $(LEAN)
 test: deps ## Run what CI runs: deps, lint and all tests
 	$(COMPILE) build $(PKGS)
-	@$(MAKE) --no-print-directory -j 6 test-lint test-models test-timed test-core test-modules
-	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
+	@$(MAKE) --no-print-directory -j 6 test-lint test-models test-timed test-core test-modules test-parts
+	$(if $(ALONE),$(GO) list $(PKGS) | grep -E '$(ALONE)' | xargs -r $(PLAIN) $(TESTFLAGS))
 	@$(MAKE) --no-print-directory bench PKGS="$$($(GO) list $(PKGS) | grep -vE '$(FLEETS)' | xargs)"
 
 # The packages tested with the race detector.
@@ -104,8 +105,7 @@ test-packages: $(MEASURED) test-race
 	$(GO) list $(PKGS) | grep -E '$(RACELESS)' | grep -vE '$(FLEETS)|$(MODELS)|browsertest$(addprefix |,$(ALONE))' | xargs -r $(PLAIN) -p $(P) $(TESTFLAGS)
 
 test-core: test-packages test-modules
-	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(TEST) -p 1 -skip '$(TIMED)' $(TESTFLAGS)
-	$(if $(ALONE),$(GO) list $(PKGS) | grep -E '$(ALONE)' | xargs -r $(PLAIN) $(TESTFLAGS))
+	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(TEST) -p 2 -skip '$(TIMED)' $(TESTFLAGS)
 
 test-browser: $(MEASURED)
 	$(GO) list $(PKGS) | grep browsertest | xargs -r $(PLAIN) $(TESTFLAGS)
@@ -125,10 +125,13 @@ faults: deps ## Break Redis, workers and receivers; write docs/reliability.md
 
 # Tests of each part of package queue, a few seconds, that make test also runs on a Cluster.
 PARTS := Unregister|RecordIsOnce|Verb|Override|Pause|Recover|Key|Cancel|Gauges|ListJobs|Explain|LostReply|Workers\b|UnservedIsSaid
+test-parts: test-packages test-modules
+	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
+
 # The tests to run on a Cluster.
 CLUSTER ?= .
 
-.PHONY: test-cluster
+.PHONY: test-cluster test-parts
 test-cluster: ## Run the tests of queues on a Redis Cluster, and those of its failovers
 	cd queue && HEADGATE_TEST_CLUSTER=1 $(TEST) -timeout 30m -run '$(CLUSTER)' $(TESTFLAGS)
 	cd queue/inspect && HEADGATE_TEST_CLUSTER=1 $(TEST) -run '$(CLUSTER)' $(TESTFLAGS)
