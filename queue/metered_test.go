@@ -173,6 +173,26 @@ func TestUsedUpUnitHoldsOnlyItsJobs(t *testing.T) {
 	}
 }
 
+// TestRestOfAWindowIsUsed: what a window has left is not kept for a job that can only go in the next one.
+func TestRestOfAWindowIsUsed(t *testing.T) {
+	t.Parallel()
+	budget := limits.Limit{Unit: "cents", Name: "budget", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Months: 1}, Location: time.UTC}
+	r := startRig(t, -1, limitsOf(budget), nil)
+	d := r.dispatcher()
+	add := func(tenant string, cost int64) string {
+		return r.add(t, func(job *Job) { job.Tenant, job.Costs = tenant, map[string]int64{"cents": cost} })
+	}
+	want := []string{add("a", 60)}
+	r.release(t, d, 100)
+	add("b", 50)
+	r.release(t, d, 100)
+	want = append(want, add("c", 30))
+	add("d", 30)
+	if ids := r.release(t, d, 100); !slices.Equal(ids, want) {
+		t.Errorf("released %v; want %v, which cost 90 cents of 100", ids, want)
+	}
+}
+
 // TestBudget: a tenant that has used its budget of the day waits for the next day.
 func TestBudget(t *testing.T) {
 	t.Parallel()

@@ -346,6 +346,10 @@ var queueMutants = []mutant{
 		"wrong branch", "lanes that wait for a used-up unit do not hide those behind them", "queue TestUsedUpUnitHoldsOnlyItsJobs",
 	},
 	{
+		"queue/internal/store/dispatch.lua", `if limit.kind ~= 'window' and limit.kind ~= 'quota' then limit.kept_till = job.all end`, `limit.kept_till = job.all`,
+		"missing condition", "the rest of a window is not kept for a job of the next one", "queue TestRestOfAWindowIsUsed",
+	},
+	{
 		"queue/internal/store/lanes.lua", `e = math.max(limit_earliest(entry.spec, b, now, t, n), b.kept_till or 0)`, `e = limit_earliest(entry.spec, b, now, t, n)`,
 		"missing check", "small jobs do not take what is left of a unit from the one whose turn it is", "queue TestUsedUpUnitHoldsOnlyItsJobs",
 	},

@@ -49,8 +49,8 @@
 --   they admit the job later
 --   its deadline comes first     go_expired: the worker puts it away; no limit is charged
 --   it is a suspect              go_without_slot: it asks for a slot when it runs alone
---   a shared limit with a unit   used_up: the limit is kept for the lane, and others go on, if
---   holds it for seconds         their jobs take nothing of it
+--   a shared limit with a unit   unit_used_up: the lane keeps its place, and those go on whose jobs
+--   holds it for seconds         take nothing of the limit
 --   its slot is too far ahead    too_far: end the round if only shared limits hold it, else wait
 --   another lane is due first    later: the lane waits for its own limits
 --   else                         go_with_slot: take the permits, hand the job over
@@ -656,18 +656,20 @@ local function too_far(turn, job)
   if job.own <= horizon then stop(turn, job, job.all) else later(turn, job) end
 end
 
--- unit_used_up is too_far for what not all jobs take. The first lane keeps its place, and the limit is
--- kept for it; others that take of the limit wait until then, so that they do not hide those
--- behind them that take nothing. For less than KEEP_US, looking at them costs more than it gives.
+-- unit_used_up is too_far for what not all jobs take. The first lane that the limit holds keeps its place,
+-- and what is left of the limit is kept for it, but for that of a window, which ends before. The others that
+-- it holds wait until then, so that they do not hide those behind them that take nothing. For less than
+-- KEEP_US, looking at them costs more than it gives.
 local KEEP_US = 5000000
 local function unit_used_up(turn, job)
   local limit = job.held_by.bucket
   if turn.taken > 0 then
     later(turn, job)
-  elseif limit.kept_till then
+  elseif limit.holds then
     put_back(turn.lane, job.all, job.held_by, 0)
   else
-    limit.kept_till, turn.stays = job.all, true
+    limit.holds, turn.stays = true, true
+    if limit.kind ~= 'window' and limit.kind ~= 'quota' then limit.kept_till = job.all end
     holds_due = math.min(holds_due, job.all)
   end
 end
