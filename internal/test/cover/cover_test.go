@@ -33,6 +33,14 @@ func TestPrintedScripts(t *testing.T) {
 	}
 }
 
+// TestHooks: the lines that are replaced are there.
+func TestHooks(t *testing.T) {
+	t.Chdir("../../..")
+	if err := hooks(map[string]string{}, t.TempDir()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestMarks: statements of every form mean what they meant, and each that ran is marked,
 // also in a script that raises.
 func TestMarks(t *testing.T) {

@@ -140,7 +140,7 @@ func scriptPaths() ([]string, error) {
 // Redis servers in one folder.
 func hooks(texts map[string]string, logs string) error {
 	for _, change := range []struct{ path, before, after string }{
-		{"internal/redisscript/script.go", "func newScript(text string) *Script {", "func newScript(text string) *Script {\n\ttext = covered(text)"},
+		{"internal/redisscript/script.go", "text := text()", "text := covered(text())"},
 		{
 			"internal/redisproc/redisproc.go", `log, err := os.Create(filepath.Join(p.config.Dir, "redis-server.log"))`,
 			fmt.Sprintf("log, err := os.CreateTemp(filepath.Clean(%q), \"*.log\")", logs),
