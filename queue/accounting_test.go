@@ -31,23 +31,33 @@ import (
 func TestAccounting(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
-	server := redistest.Start(t) // it forgets the scripts of each run
-	for seed := range uint64(testlong.Of(12, 2000)) {
-		m := newAccounting(t, server, seed)
-		for range 60 {
-			// Frequent and rare events.
-			actions := []func(*testing.T){m.enqueue, m.round, m.round, m.round, m.send, m.send, m.late, m.pass, m.pass, m.giveBack}
-			if m.Float64() < 0.1 {
-				actions = []func(*testing.T){m.publish, m.step}
+	const servers = 2 // for as many cores
+	for first := range uint64(servers) {
+		t.Run(fmt.Sprint(first), func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t) // it forgets the scripts of each run
+			for seed := first; seed < uint64(testlong.Of(12, 2000)); seed += servers {
+				accounted(t, server, seed)
 			}
-			actions[m.IntN(len(actions))](t)
+		})
+	}
+}
+
+func accounted(t *testing.T, server *redistest.Server, seed uint64) {
+	m := newAccounting(t, server, seed)
+	for range 60 {
+		// Frequent and rare events.
+		actions := []func(*testing.T){m.enqueue, m.round, m.round, m.round, m.send, m.send, m.late, m.pass, m.pass, m.giveBack}
+		if m.Float64() < 0.1 {
+			actions = []func(*testing.T){m.publish, m.step}
 		}
-		m.drain(t)
-		m.law(t)
-		m.client.Close()
-		if t.Failed() {
-			t.Fatalf("seed %d", seed)
-		}
+		actions[m.IntN(len(actions))](t)
+	}
+	m.drain(t)
+	m.law(t)
+	m.client.Close()
+	if t.Failed() {
+		t.Fatalf("seed %d", seed)
 	}
 }
 
