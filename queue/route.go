@@ -49,6 +49,7 @@ type listing struct {
 const (
 	routesAge  = 5 * time.Second
 	refusalAge = 100 * time.Millisecond // of what a refusal is based on
+	namesAge   = time.Millisecond       // the same of the list of queues, so that one just published is found
 	maxListed  = 1000                   // queues and partitions that are remembered
 )
 
@@ -113,7 +114,11 @@ func (r *routes) check(ctx context.Context, queue, kind string) error {
 		return nil
 	}
 	for _, fresh := range []bool{false, true} {
-		names, err := r.names.Get(ctx, ageOf(fresh), fresh)
+		age := routesAge
+		if fresh {
+			age = namesAge
+		}
+		names, err := r.names.Get(ctx, age, fresh)
 		if err != nil {
 			return &lookupError{kind, err}
 		}
