@@ -296,7 +296,7 @@ func TestNoReplica(t *testing.T) {
 	if !errors.Is(err, ErrUnknown) || !errors.Is(err, ErrNotReplicated) || !strings.HasPrefix(fmt.Sprint(err), want) {
 		t.Errorf("without a replica: %v", err)
 	}
-	if took := time.Since(began); took > 10*time.Second {
+	if took := time.Since(began); took > 7*time.Second {
 		t.Errorf("after %v of three seconds", took)
 	}
 	if !found(t, server.Client(), "safe", "a:k") {
