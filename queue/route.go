@@ -79,7 +79,7 @@ func (r *routes) homeOf(ctx context.Context, job Job) (string, error) {
 		}
 		return queue, nil // reported with the other mistakes of the job
 	}
-	if err := r.check(ctx, queue, job.Kind); err != nil {
+	if err := r.mustBeListed(ctx, queue, job.Kind); err != nil {
 		return "", err
 	}
 	var list listing
@@ -107,9 +107,9 @@ func (r *routes) homeOf(ctx context.Context, job Job) (string, error) {
 	return "", validation.Field("queue", fmt.Sprintf("%s is not for kind %s, whose queue is %s", check.Quote(queue), check.Quote(job.Kind), check.Quote(home)))
 }
 
-// check refuses a queue that is not listed, if it must have limits: a request that makes up names must not
+// mustBeListed refuses a queue that is not listed, if it must have limits: a request that makes up names must not
 // have each of them looked up.
-func (r *routes) check(ctx context.Context, queue, kind string) error {
+func (r *routes) mustBeListed(ctx context.Context, queue, kind string) error {
 	if !r.published {
 		return nil
 	}
