@@ -234,7 +234,7 @@ func (c *Client) prepare(ctx context.Context, job Job, now time.Time, again *ret
 		return accepted{}, err
 	}
 	for {
-		home, err := c.routes.homeOf(ctx, job)
+		home, err := c.routes.homeOf(ctx, job, now)
 		var a accepted
 		if err == nil {
 			if a, err = c.accept(ctx, job, home, now); err == nil {
@@ -256,12 +256,13 @@ func (c *Client) prepare(ctx context.Context, job Job, now time.Time, again *ret
 
 // QueueOf returns the queue that takes a job, and "" for an invalid kind, which [Job.Validate]
 // reports. The error is a [validation.Error] if no queue is for its kind, or the one that it names
-// is not.
-func (c *Client) QueueOf(ctx context.Context, job Job) (string, error) {
+// is not, as Redis had it at since or later: who asks for many jobs gives all the same time, so that
+// they share what is read.
+func (c *Client) QueueOf(ctx context.Context, job Job, since time.Time) (string, error) {
 	if !check.KindPattern.MatchString(job.Kind) {
 		return "", nil
 	}
-	home, err := c.routes.homeOf(ctx, job)
+	home, err := c.routes.homeOf(ctx, job, since)
 	return partition.QueueOf(home), err
 }
 

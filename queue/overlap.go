@@ -43,7 +43,7 @@ func tickKey(queue, id string) string { return store.Key(queue, "tick:"+rediskey
 
 // readTicks adds what periodic_fire.lua recorded about each periodic job.
 func readTicks(ctx context.Context, client redis.UniversalClient, all []PeriodicState) error {
-	routes := newRoutes(client)
+	routes, began := newRoutes(client), time.Now()
 	for part := range slices.Chunk(all, periodicAtATime) {
 		texts := make([]*redis.StringCmd, len(part))
 		pipe := client.Pipeline()
@@ -51,7 +51,7 @@ func readTicks(ctx context.Context, client redis.UniversalClient, all []Periodic
 			if state.Err != nil {
 				continue
 			}
-			home, err := routes.homeOf(ctx, state.Job)
+			home, err := routes.homeOf(ctx, state.Job, began)
 			if _, invalid := errors.AsType[*validation.Error](err); invalid {
 				continue // no tick can be enqueued
 			}

@@ -159,7 +159,7 @@ func (c *Client) RemovePeriodic(ctx context.Context, id string) (bool, error) {
 	}
 	if stored, _, unreadable := decodePeriodic([]byte(text)); err == nil && unreadable == nil {
 		var home string
-		if home, err = c.routes.homeOf(ctx, *stored.Job.job()); err == nil {
+		if home, err = c.routes.homeOf(ctx, *stored.Job.job(), time.Now()); err == nil {
 			err = c.redis.Del(ctx, tickKey(home, id)).Err()
 		}
 	}
@@ -248,7 +248,7 @@ func (c *Client) checkPeriodic(ctx context.Context, p Periodic) (storedPeriodic,
 	}
 	plain := p.Job
 	plain.At, plain.In, plain.Key, plain.Deadline = time.Time{}, 0, "", time.Time{}
-	home, err := c.routes.homeOf(ctx, plain)
+	home, err := c.routes.homeOf(ctx, plain, time.Now())
 	if err == nil {
 		_, err = c.accept(ctx, plain, home, time.Now())
 	}

@@ -23,7 +23,8 @@ import (
 )
 
 // routes looks up the partition of a job: the queue of its kind, and in it the partition of its tenant.
-// What it reads of Redis is at most routesAge old, and refusalAge before it refuses a job.
+// What it reads of Redis is at most routesAge old; a refusal is based on what it read since a time that the caller
+// gives, so that all refusals of a batch share their reads.
 type routes struct {
 	redis     redis.UniversalClient
 	published bool // only queues with published limits
@@ -47,10 +48,8 @@ type listing struct {
 }
 
 const (
-	routesAge  = 5 * time.Second
-	refusalAge = 100 * time.Millisecond // of what a refusal is based on
-	namesAge   = time.Millisecond       // the same of the list of queues, so that one just published is found
-	maxListed  = 1000                   // queues and partitions that are remembered
+	routesAge = 5 * time.Second
+	maxListed = 1000 // queues and partitions that are remembered
 )
 
 func newRoutes(client redis.UniversalClient) *routes {
@@ -63,13 +62,14 @@ func newRoutes(client redis.UniversalClient) *routes {
 }
 
 // homeOf returns the partition of a job: that of its tenant in the queue that the job names, unless the
-// limits of that list other kinds or allow only a shorter retention, or in that of its kind. Errors:
-// [validation.Error], with [ErrUnknownQueue] as its cause if the queue must have limits and has none.
-func (r *routes) homeOf(ctx context.Context, job Job) (string, error) {
+// limits of that list other kinds or allow only a shorter retention, or in that of its kind. A job is refused by
+// what Redis held at a time not before since. Errors: [validation.Error], with [ErrUnknownQueue] as its cause if
+// the queue must have limits and has none.
+func (r *routes) homeOf(ctx context.Context, job Job, since time.Time) (string, error) {
 	queue := job.Queue
 	if queue == "" {
 		var err error
-		if queue, err = r.route(ctx, job.Kind); err != nil {
+		if queue, err = r.route(ctx, job.Kind, since); err != nil {
 			return queue, err
 		}
 	}
@@ -79,14 +79,14 @@ func (r *routes) homeOf(ctx context.Context, job Job) (string, error) {
 		}
 		return queue, nil // reported with the other mistakes of the job
 	}
-	if err := r.mustBeListed(ctx, queue, job.Kind); err != nil {
+	if err := r.mustBeListed(ctx, queue, job.Kind, since); err != nil {
 		return "", err
 	}
 	var list listing
 	tooLong := false
 	for _, fresh := range []bool{false, true} {
 		var err error
-		if list, err = r.listing(ctx, queue, job.Tenant, fresh); err != nil {
+		if list, err = r.listing(ctx, queue, job.Tenant, ageOf(fresh, since), fresh); err != nil {
 			return "", &lookupError{job.Kind, err}
 		}
 		ok := (list.found || !r.published) && (len(list.kinds) == 0 || slices.Contains(list.kinds, job.Kind))
@@ -100,7 +100,7 @@ func (r *routes) homeOf(ctx context.Context, job Job) (string, error) {
 	if !list.found {
 		return "", r.unknown(ctx, queue, job.Kind)
 	}
-	home, err := r.route(ctx, job.Kind)
+	home, err := r.route(ctx, job.Kind, since)
 	if err != nil {
 		return "", err
 	}
@@ -109,16 +109,12 @@ func (r *routes) homeOf(ctx context.Context, job Job) (string, error) {
 
 // mustBeListed refuses a queue that is not listed, if it must have limits: a request that makes up names must not
 // have each of them looked up.
-func (r *routes) mustBeListed(ctx context.Context, queue, kind string) error {
+func (r *routes) mustBeListed(ctx context.Context, queue, kind string, since time.Time) error {
 	if !r.published {
 		return nil
 	}
 	for _, fresh := range []bool{false, true} {
-		age := routesAge
-		if fresh {
-			age = namesAge
-		}
-		names, err := r.names.Get(ctx, age, fresh)
+		names, err := r.names.Get(ctx, ageOf(fresh, since), fresh)
 		if err != nil {
 			return &lookupError{kind, err}
 		}
@@ -142,11 +138,11 @@ func (r *routes) unknown(ctx context.Context, queue, kind string) error {
 }
 
 // route returns the queue of a kind.
-func (r *routes) route(ctx context.Context, kind string) (string, error) {
+func (r *routes) route(ctx context.Context, kind string, since time.Time) (string, error) {
 	var known map[string]string
 	for _, fresh := range []bool{false, true} {
 		var err error
-		if known, err = r.kinds.Get(ctx, ageOf(fresh), fresh); err != nil {
+		if known, err = r.kinds.Get(ctx, ageOf(fresh, since), fresh); err != nil {
 			return "", &lookupError{kind, err}
 		}
 		if queue, ok := known[kind]; ok {
@@ -163,26 +159,26 @@ func (r *routes) route(ctx context.Context, kind string) (string, error) {
 	return "", validation.Field("kind", "no queue serves "+check.Quote(kind)+like)
 }
 
-func ageOf(fresh bool) time.Duration {
+func ageOf(fresh bool, since time.Time) time.Duration {
 	if fresh {
-		return refusalAge
+		return time.Since(since)
 	}
 	return routesAge
 }
 
 // listing returns what the limits of a queue say. It reads the partition of the tenant, so that other
 // partitions do not matter to it, or the first one while the partitions are not known.
-func (r *routes) listing(ctx context.Context, queue, tenant string, fresh bool) (listing, error) {
+func (r *routes) listing(ctx context.Context, queue, tenant string, age time.Duration, fresh bool) (listing, error) {
 	r.mu.Lock()
 	layout, known := r.layouts[queue]
 	r.mu.Unlock()
 	if known {
-		list, err := r.in(layout.Home(tenant)).Get(ctx, ageOf(fresh), fresh)
+		list, err := r.in(layout.Home(tenant)).Get(ctx, age, fresh)
 		if err != nil || list.layout.Equal(layout) {
 			return list, err
 		}
 	}
-	list, err := r.in(queue).Get(ctx, ageOf(fresh), fresh)
+	list, err := r.in(queue).Get(ctx, age, fresh)
 	if err != nil {
 		return list, err
 	}
@@ -207,7 +203,7 @@ func (r *routes) forget(home string) {
 
 // find returns the partition of a job; that of any if there is no such job.
 func (r *routes) find(ctx context.Context, queue, id string) (string, error) {
-	list, err := r.listing(ctx, queue, "", false)
+	list, err := r.listing(ctx, queue, "", routesAge, false)
 	if err != nil || list.layout.N == 1 {
 		return queue, err
 	}

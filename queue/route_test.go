@@ -105,3 +105,31 @@ func TestWorkerWithoutQueues(t *testing.T) {
 		})
 	}
 }
+
+// TestRefusalsAreNew: a job is not refused for what a publication that had ended before has changed, however little
+// before that another was refused.
+func TestRefusalsAreNew(t *testing.T) {
+	t.Parallel()
+	server := redistest.Any(t)
+	client := NewClient(server.Client()).RequireLimits()
+	set := limits.Set{Queues: map[string]limits.Queue{}}
+	for i := range 20 {
+		name := fmt.Sprint("queue-", i)
+		named := Job{Kind: "kind-" + name, Queue: name, Tenant: "a", Payload: i}
+		unnamed := Job{Kind: "kind-" + name, Tenant: "a", Payload: i}
+		for _, job := range []Job{named, unnamed} {
+			if _, err := client.Enqueue(t.Context(), job); err == nil {
+				t.Fatalf("%s was accepted before its limits were published", job.Kind)
+			}
+		}
+		set.Queues[name] = limits.Queue{Kinds: []string{named.Kind}}
+		if err := operate.Publish(t.Context(), server.Client(), set); err != nil {
+			t.Fatal(err)
+		}
+		for _, job := range []Job{named, unnamed} {
+			if _, err := client.Enqueue(t.Context(), job); err != nil {
+				t.Errorf("kind %s, queue %q: %v", job.Kind, job.Queue, err)
+			}
+		}
+	}
+}

@@ -200,6 +200,7 @@ func (t *ticks) fire(ctx context.Context, due []*entry, now int64, attended bool
 		refused = append(refused, s.entry)
 	}
 	var shots []shot
+	began := time.Now()
 	for _, e := range due {
 		s := shot{entry: e, tick: e.next}
 		if !attended || e.refused > 0 || now-s.tick > e.maxLate {
@@ -209,7 +210,7 @@ func (t *ticks) fire(ctx context.Context, due []*entry, now int64, attended bool
 			t.goOn(e, now)
 			continue
 		}
-		s.home, err = t.client.routes.homeOf(ctx, e.job)
+		s.home, err = t.client.routes.homeOf(ctx, e.job, began)
 		if _, invalid := errors.AsType[*validation.Error](err); invalid {
 			refuse(s, err)
 			continue

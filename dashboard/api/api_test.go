@@ -388,7 +388,8 @@ func TestDeleteWithoutABody(t *testing.T) {
 func TestUnknownQueue(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
-	r := newRig(t, redistest.Start(t), nil)
+	r, keys := keyed(t, redistest.Start(t), Key{ID: "free", Scopes: []Scope{Enqueue}}, Key{ID: "bound", Scopes: []Scope{Enqueue}, Queues: []string{"webhook"}})
+	r.key = keys["free"]
 	set := limits.Set{Queues: map[string]limits.Queue{"webhook": {Kinds: []string{"webhook"}}, "email": {Kinds: []string{"email"}}}}
 	if err := operate.Publish(t.Context(), r.redis, set); err != nil {
 		t.Fatal(err)
@@ -417,10 +418,13 @@ func TestUnknownQueue(t *testing.T) {
 		}
 		return n
 	}
-	made := commands()
-	r.want(207, fmt.Sprintf(`"accepted":0,"existing":0,"refused":%d`, jobs), "POST", "/jobs/batch", all.String(), "Content-Type", ndjson)
-	if made = commands() - made; made > jobs/10 {
-		t.Errorf("%d commands for %d jobs of unknown queues; want none for a job", made, jobs)
+	for _, key := range []string{r.key, keys["bound"]} {
+		r.key = key
+		made := commands()
+		r.want(207, fmt.Sprintf(`"accepted":0,"existing":0,"refused":%d`, jobs), "POST", "/jobs/batch", all.String(), "Content-Type", ndjson)
+		if made = commands() - made; made > jobs/10 {
+			t.Errorf("%d commands for %d jobs of unknown queues; want none for a job", made, jobs)
+		}
 	}
 	if after := r.redis.SCard(t.Context(), "asynq:queues").Val(); after != before {
 		t.Errorf("%d queues; there were %d", after, before)

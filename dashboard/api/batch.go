@@ -110,7 +110,7 @@ func (a *API) enqueueBatch(r *request) error {
 	if err != nil {
 		return err
 	}
-	b := &batch{api: a, r: r, from: from, key: key}
+	b := &batch{api: a, r: r, began: time.Now(), from: from, key: key}
 	err = b.all(ctx, func() { // a writer without deadlines waits for the client
 		_ = control.SetReadDeadline(earlier(time.Now().Add(a.chunkTime), end))
 	})
@@ -129,6 +129,7 @@ func (a *API) enqueueBatch(r *request) error {
 type batch struct {
 	api    *API
 	r      *request
+	began  time.Time
 	from   entries
 	key    *string // of which jobs without a key get one; nil: none
 	read   int
@@ -227,7 +228,7 @@ func (b *batch) jobOf(index int, e jobline.Entry) (queue.Job, error) {
 	if b.key != nil && e.Line.Key == nil {
 		e.Line.Key = new(fmt.Sprintf("%s.%d", *b.key, index))
 	}
-	return b.api.lineJob(b.r.Context(), e.Line)
+	return b.api.lineJob(b.r.Context(), e.Line, b.began)
 }
 
 // permit leaves in a chunk the jobs that the key may enqueue now: it may have been narrowed or
@@ -237,9 +238,9 @@ func (b *batch) permit(ctx context.Context, c *chunk) error {
 	if err != nil {
 		return err
 	}
-	jobs, at := c.jobs[:0], c.at[:0]
+	began, jobs, at := time.Now(), c.jobs[:0], c.at[:0]
 	for i, job := range c.jobs {
-		if err := b.api.mayEnqueue(ctx, now, &job, job.Tenant); err != nil {
+		if err := b.api.mayEnqueue(ctx, now, &job, job.Tenant, began); err != nil {
 			p := problemOf(err)
 			if p.refusal != "" && !b.denied {
 				b.denied = true

@@ -100,18 +100,20 @@ func (a *API) jobOf(ctx context.Context, c caller, text []byte, key *string) (qu
 	if line.Key == nil {
 		line.Key = key
 	}
-	job, err := a.lineJob(ctx, line)
+	now := time.Now()
+	job, err := a.lineJob(ctx, line, now)
 	if err != nil {
 		return queue.Job{}, err
 	}
-	return job, a.mayEnqueue(ctx, c, &job, job.Tenant)
+	return job, a.mayEnqueue(ctx, c, &job, job.Tenant, now)
 }
 
-// lineJob makes the job of a line. Its error lists all invalid fields, the queue among them.
-func (a *API) lineJob(ctx context.Context, line jobline.Line) (queue.Job, error) {
+// lineJob makes the job of a line. Its error lists all invalid fields, the queue among them, as Redis had
+// it at since or later.
+func (a *API) lineJob(ctx context.Context, line jobline.Line, since time.Time) (queue.Job, error) {
 	job, err := line.Job(a.payloads())
 	if err != nil {
-		_, queueErr := a.client.QueueOf(ctx, job)
+		_, queueErr := a.client.QueueOf(ctx, job, since)
 		if _, invalid := errors.AsType[*validation.Error](queueErr); invalid {
 			err = errors.Join(err, queueErr)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
@@ -105,8 +106,8 @@ func (a *API) ownJob(r *request) (tenant string, err error) {
 }
 
 // mayEnqueue refuses jobs and follow-ups that the caller's key is not for. A follow-up without a
-// tenant has that of its job.
-func (a *API) mayEnqueue(ctx context.Context, c caller, job *queue.Job, tenant string) error {
+// tenant has that of its job. It knows queues as they were at since or later.
+func (a *API) mayEnqueue(ctx context.Context, c caller, job *queue.Job, tenant string, since time.Time) error {
 	if job == nil {
 		return nil
 	}
@@ -120,7 +121,7 @@ func (a *API) mayEnqueue(ctx context.Context, c caller, job *queue.Job, tenant s
 		return otherKind(job.Kind)
 	}
 	if len(c.key.Queues) > 0 {
-		name, err := a.client.QueueOf(ctx, *job)
+		name, err := a.client.QueueOf(ctx, *job, since)
 		if err != nil {
 			return err
 		}
@@ -142,7 +143,7 @@ func (a *API) mayEnqueue(ctx context.Context, c caller, job *queue.Job, tenant s
 		}
 	}
 	for _, next := range []*queue.Job{job.OnSuccess, job.OnFailure} {
-		if err := a.mayEnqueue(ctx, c, next, tenant); err != nil {
+		if err := a.mayEnqueue(ctx, c, next, tenant, since); err != nil {
 			return err
 		}
 	}

@@ -56,7 +56,7 @@ var queueMutants = []mutant{
 		"off by one", "a tenant is in the same partition for ever", "internal/partition TestOf",
 	},
 	{
-		"queue/route.go", `list, err := r.in(layout.Home(tenant)).Get(ctx, ageOf(fresh), fresh)`, `list, err := r.in(queue).Get(ctx, ageOf(true), true)`,
+		"queue/route.go", `list, err := r.in(layout.Home(tenant)).Get(ctx, age, fresh)`, `list, err := r.in(queue).Get(ctx, 0, true)`,
 		"wrong key", "a producer needs no node but that of its tenant", "queue TestTimedPartitionAway",
 	},
 	{
