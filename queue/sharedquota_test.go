@@ -42,7 +42,7 @@ func TestSharedQuotas(t *testing.T) {
 				if c.cost > 0 {
 					l.costs = map[string]int64{"tokens": c.cost}
 				}
-				l.enqueue(2*c.want, append(l.everywhere(1), l.of("q@2", 3)[1:]...)...)
+				l.enqueue(5*c.want, append(l.everywhere(1), l.of("q@2", 3)[1:]...)...)
 				l.work()
 				l.work()
 				calls := map[time.Time][]time.Time{}
