@@ -182,8 +182,10 @@ func (s *Stage) Start(command []string, env ...string) *Worker {
 			s.T.Logf("log of the worker at %s:\n%s", w.HTTP, w.Log.Tail(4000))
 		}
 	})
+	// Not before: a process that starts is busy. And not after: its first calls are judged, too.
+	until(s.T, time.Millisecond, 10*time.Second, "the worker has started", func() bool { return strings.Contains(w.Log.String(), `msg="worker runs"`) })
+	pacer.PutAhead(s.T, strconv.Itoa(w.Cmd.Process.Pid))
 	s.Until(10*time.Second, "the worker is ready", w.ready)
-	pacer.PutAhead(s.T, strconv.Itoa(w.Cmd.Process.Pid)) // not before: a process that starts is busy
 	return w
 }
 
@@ -203,12 +205,17 @@ func (w *Worker) Signal(signal syscall.Signal) { _ = w.Cmd.Process.Signal(signal
 // Until polls what only another process knows.
 func (s *Stage) Until(limit time.Duration, what string, ok func() bool) {
 	s.T.Helper()
+	until(s.T, 20*time.Millisecond, limit, what, ok)
+}
+
+func until(t testing.TB, every, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
 	end := time.Now().Add(limit)
 	for !ok() {
 		if time.Now().After(end) {
-			s.T.Fatalf("%s: not within %v", what, limit)
+			t.Fatalf("%s: not within %v", what, limit)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(every)
 	}
 }
 
