@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Ask asks all at once, and returns their answers and errors in order. The error of one that has not
-// answered after patience is [context.DeadlineExceeded], and that of ctx if ctx ends before; its answer
-// is dropped when it comes.
+// Ask asks all at once, and returns their answers and errors in order. Once one has answered, the others are
+// waited for until patience is over: the error of one that is late is [context.DeadlineExceeded], and its answer
+// is dropped when it comes. If ctx ends before, the error of those who have not answered is that of ctx.
 func Ask[T any](ctx context.Context, patience time.Duration, names []string, ask func(ctx context.Context, name string) (T, error)) ([]T, []error) {
 	type answer struct {
 		i    int
@@ -27,12 +27,15 @@ func Ask[T any](ctx context.Context, patience time.Duration, names []string, ask
 	for i := range errs {
 		errs[i] = context.DeadlineExceeded
 	}
-	for range names {
+	answered, over := false, false
+	for n := 0; n < len(names) && !(answered && over); {
 		select {
 		case a := <-answers:
+			n++
 			all[a.i], errs[a.i] = a.said, a.err
+			answered = answered || a.err == nil
 		case <-late.C:
-			return all, errs
+			over = true
 		case <-ctx.Done():
 			for i, err := range errs {
 				if err == context.DeadlineExceeded {
