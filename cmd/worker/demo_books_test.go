@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +35,38 @@ func startDemo(t *testing.T) (*demo, *bytes.Buffer) {
 	}
 	d.final = d.uses()
 	return d, &out
+}
+
+// TestDevOutlastsAnUnansweredQuestion: worker dev goes on if Redis does not say in time how many jobs wait.
+func TestDevOutlastsAnUnansweredQuestion(t *testing.T) {
+	d, out := startDemo(t)
+	if err := d.topUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.tell(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := maps.Clone(d.waiting)
+	d.client.AddHook(silent{})
+	if err := d.tell(t.Context()); err != nil || !strings.Contains(out.String(), "asking again how many jobs wait: ") {
+		t.Errorf("%v, %s", err, out)
+	}
+	if len(before) == 0 || !maps.Equal(d.waiting, before) {
+		t.Errorf("%v wait; known was %v", d.waiting, before)
+	}
+}
+
+// silent is a Redis that does not answer in time.
+type silent struct{ redis.Hook }
+
+func (silent) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (silent) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(context.Context, redis.Cmder) error { return context.DeadlineExceeded }
+}
+
+func (silent) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(context.Context, []redis.Cmder) error { return context.DeadlineExceeded }
 }
 
 // TestDevCountsJobsFromOutside: jobs of a second terminal are counted apart, those of
