@@ -66,9 +66,9 @@ type Client struct {
 	change []func(context.Context, *Job) error
 
 	mu         sync.Mutex
-	registered map[string]bool                       // partitions
-	shared     map[string]*coalesce.Group[*gathered] // by partition
-	lines      []*line                               // not in use by a request
+	registered map[string]bool // partitions
+	shared     map[place]*coalesce.Group[*gathered]
+	lines      []*line // not in use by a request
 
 	fit      fitness
 	replicas replicas
@@ -83,7 +83,7 @@ type Client struct {
 func NewClient(client redis.UniversalClient) *Client {
 	return &Client{
 		redis: client, routes: newRoutes(client), registered: map[string]bool{},
-		shared: map[string]*coalesce.Group[*gathered]{}, fit: fitness{fullAt: defaultFullAt}, replicas: newReplicas(client),
+		shared: map[place]*coalesce.Group[*gathered]{}, fit: fitness{fullAt: defaultFullAt}, replicas: newReplicas(client),
 	}
 }
 
@@ -184,7 +184,7 @@ func (c *Client) EnqueueMany(ctx context.Context, jobs []Job) []Result {
 // whose node does not answer keeps no other waiting.
 func (c *Client) enqueueSome(ctx context.Context, jobs []Job, results []Result) {
 	now, again := time.Now(), &retry{}
-	batches := map[string][]*batchOf{} // by partition: one round trip is for one
+	batches := map[place][]*batchOf{} // one round trip is for one
 	for i, job := range jobs {
 		a, err := c.prepare(ctx, job, now, again)
 		if err != nil {
@@ -192,10 +192,10 @@ func (c *Client) enqueueSome(ctx context.Context, jobs []Job, results []Result) 
 			continue
 		}
 		results[i].Receipt = Receipt{ID: a.id, Queue: a.queue()}
-		all := batches[a.home]
+		all := batches[a.place()]
 		if len(all) == 0 || !all[len(all)-1].fits(a) {
 			all = append(all, &batchOf{})
-			batches[a.home] = all
+			batches[a.place()] = all
 		}
 		all[len(all)-1].add(a, i)
 	}
@@ -211,7 +211,7 @@ func (c *Client) enqueueSome(ctx context.Context, jobs []Job, results []Result) 
 	sending.Wait()
 }
 
-// batchOf collects jobs for one partition.
+// batchOf collects jobs for one place.
 type batchOf struct {
 	jobs  []accepted
 	at    []int // their indexes in the caller's list
@@ -219,7 +219,7 @@ type batchOf struct {
 }
 
 func (b *batchOf) fits(a accepted) bool {
-	return len(b.jobs) < maxBatch && (len(b.jobs) == 0 || b.bytes+a.size() <= maxBatchBytes)
+	return len(b.jobs) == 0 || len(b.jobs) < maxBatch && b.bytes+a.size() <= maxBatchBytes
 }
 
 func (b *batchOf) add(a accepted, at int) {
@@ -233,12 +233,13 @@ func (c *Client) prepare(ctx context.Context, job Job, now time.Time, again *ret
 	if err != nil {
 		return accepted{}, err
 	}
+	forgot := false
 	for {
 		home, err := c.routes.homeOf(ctx, job, now)
 		var a accepted
 		if err == nil {
 			if a, err = c.accept(ctx, job, home, now); err == nil {
-				a.durability, err = c.routes.durability(ctx, job.Kind, home)
+				err = c.routes.locate(ctx, job, &a)
 			}
 		} else if _, ok := errors.AsType[*validation.Error](err); ok {
 			_, others := job.accept(cmp.Or(job.Queue, "none"), now) // all mistakes are told at once
@@ -246,6 +247,11 @@ func (c *Client) prepare(ctx context.Context, job Job, now time.Time, again *ret
 				err = nil // others has it
 			}
 			err = errors.Join(err, others)
+		}
+		if errors.Is(err, errNoPartition) && !forgot {
+			c.routes.forget(home)
+			forgot = true
+			continue
 		}
 		if _, asked := errors.AsType[*lookupError](err); asked && passing(err) && again.wait(ctx, time.Time{}) {
 			continue

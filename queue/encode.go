@@ -33,7 +33,13 @@ type accepted struct {
 	next          []byte // its followUps as JSON; nil: none
 
 	durability limits.Durability // of its queue
+	layout     string            // its [partition.Layout.Sum] when the partition was chosen
 }
+
+// place is a partition, and the layout by which it was chosen. A request is for one.
+type place struct{ home, layout string }
+
+func (a accepted) place() place { return place{a.home, a.layout} }
 
 // queue returns the queue that the job is in.
 func (a accepted) queue() string { return partition.QueueOf(a.home) }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -673,7 +674,7 @@ func TestTickIsFencedWithItsJob(t *testing.T) {
 		}
 		ticks, jobs = append(ticks, entry, now.Unix(), "queue"), a.append(jobs)
 	}
-	args := append(append([]any{r.queue, 4, ""}, ticks...), jobs...)
+	args := slices.Concat([]any{r.queue, 4, ""}, ticks, []any{""}, jobs)
 	for range 2 { // the second time as after a lost reply
 		reply, err := store.PeriodicFireScript.Run(t.Context(), client, store.ScriptKeys(r.queue), args...)
 		if err != nil {

@@ -279,3 +279,22 @@ func TestLinesOfRequests(t *testing.T) {
 		t.Errorf("after %v, which was sent twice: %v", second.args[:4], fourth.args[:4])
 	}
 }
+
+// TestFreshOfAnotherLayout: enqueue_fresh.lua leaves a job whose client knows other partitions to enqueue.lua,
+// which refuses it.
+func TestFreshOfAnotherLayout(t *testing.T) {
+	t.Parallel()
+	clients, queues := twins(t, limits.Queue{}, nil)
+	a, err := clients[0].accept(t.Context(), Job{Kind: "call", Queue: queues[0], Tenant: "a"}, queues[0], time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for layout, want := range map[string]string{"": "[[1]] <nil>", "another": "<nil> redis: nil"} {
+		a.id, a.layout = "job of "+layout, layout
+		r := clients[0].newRequest([]accepted{a})
+		reply, err := freshScript.Run(t.Context(), clients[0].redis, store.ScriptKeys(queues[0]), r.args...)
+		if got := fmt.Sprint(reply, " ", err); got != want {
+			t.Errorf("layout %q: %s; want %s", layout, got, want)
+		}
+	}
+}

@@ -231,7 +231,7 @@ func TestWorkerOfOtherPartitions(t *testing.T) {
 }
 
 // TestProducersOfOtherPartitions: a producer that knows a queue as it was does not enqueue into partitions
-// that the queue has no more, in which nobody would find the jobs.
+// that the queue has no more, in which nobody would find the jobs, nor into those that are not the tenant's any more.
 func TestProducersOfOtherPartitions(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -271,7 +271,7 @@ func TestProducersOfOtherPartitions(t *testing.T) {
 	}
 	publish(8)
 	enqueue()
-	for _, n := range []int{2, 1} {
+	for _, n := range []int{2, 1, 4} {
 		for _, verb := range []operate.Verb{operate.Cancel, operate.DeleteArchived} {
 			if _, err := operate.Apply(ctx, client, "q", verb, operate.Filter{}, by, nil); err != nil {
 				t.Fatal(err)
@@ -285,6 +285,14 @@ func TestProducersOfOtherPartitions(t *testing.T) {
 		enqueue()
 		if waits := waiting(); waits != int64(enqueued) {
 			t.Errorf("%d partitions: %d jobs wait; want %d", n, waits, enqueued)
+		}
+		layout := partition.Layout{Queue: "q", N: n}
+		for i := range 20 {
+			tenant := fmt.Sprint("t", i)
+			text := client.HGet(ctx, store.TenantsKey(layout.Home(tenant)), tenant).Val()
+			if jobs := store.ReadCounts(text).Jobs; jobs != 3 {
+				t.Errorf("%d partitions: %d of 3 jobs of tenant %s are in its partition", n, jobs, tenant)
+			}
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/queue/limits"
 )
 
-// request is one call of enqueue.lua for jobs of one partition. Every try of a request has the
+// request is one call of enqueue.lua for jobs of one partition and layout. Every try of a request has the
 // same arguments and ids, so a retry after a lost reply finds the jobs that were accepted.
 type request struct {
 	home    string // the partition
@@ -36,10 +36,10 @@ type line struct {
 }
 
 func (c *Client) newRequest(jobs []accepted) *request {
-	const first = 4
+	const first = 5
 	r := &request{home: jobs[0].home, jobs: len(jobs), line: c.takeLine(), args: make([]any, first, first+acceptedWords*len(jobs))}
 	r.line.requests++
-	r.args[0], r.args[1], r.args[2], r.args[3] = r.home, r.line.id, r.line.requests, false
+	r.args[0], r.args[1], r.args[2], r.args[3], r.args[4] = r.home, r.line.id, r.line.requests, false, jobs[0].layout
 	for _, a := range jobs {
 		r.args = a.append(r.args)
 		r.bytes += a.size()

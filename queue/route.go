@@ -45,6 +45,7 @@ type listing struct {
 	maxRetention time.Duration // 0: no bound
 	durability   limits.Durability
 	layout       partition.Layout
+	sum          string // of layout
 }
 
 const (
@@ -197,8 +198,7 @@ func (r *routes) forget(home string) {
 	defer r.mu.Unlock()
 	queue := partition.QueueOf(home)
 	delete(r.layouts, queue)
-	delete(r.listed, queue)
-	delete(r.listed, home)
+	maps.DeleteFunc(r.listed, func(name string, _ *refreshed.Value[listing]) bool { return partition.QueueOf(name) == queue })
 }
 
 // find returns the partition of a job; that of any if there is no such job.
@@ -240,17 +240,22 @@ func readListing(ctx context.Context, client redis.UniversalClient, home string)
 	_ = json.Unmarshal([]byte(text[0]), &stored) // scripts report damaged limits
 	layout, err := store.LayoutOf(partition.QueueOf(home), text[0], text[1])
 	return listing{
-		text[0] != "", stored.Kinds, time.Duration(stored.MaxRetention) * time.Second, cmp.Or(stored.Durability, limits.Primary), layout,
+		text[0] != "", stored.Kinds, time.Duration(stored.MaxRetention) * time.Second, cmp.Or(stored.Durability, limits.Primary), layout, layout.Sum(),
 	}, err
 }
 
-// durability returns when a job of a tenant in a partition is accepted. After homeOf it costs no command.
-func (r *routes) durability(ctx context.Context, kind, home string) (limits.Durability, error) {
-	list, err := r.in(home).Get(ctx, routesAge, false)
+// locate sets what the limits of a job's partition say of it: when it is accepted, and by which layout it is there.
+// The error is [errNoPartition] if it is not. After homeOf it costs no command.
+func (r *routes) locate(ctx context.Context, job Job, a *accepted) error {
+	list, err := r.in(a.home).Get(ctx, routesAge, false)
 	if err != nil {
-		return "", &lookupError{kind, err}
+		return &lookupError{job.Kind, err}
 	}
-	return list.durability, nil
+	if list.layout.Home(job.Tenant) != a.home {
+		return fmt.Errorf("enqueue in %q: %w", a.queue(), errNoPartition)
+	}
+	a.durability, a.layout = list.durability, list.sum
+	return nil
 }
 
 // lookupError reports that the queue of a kind could not be read from Redis.

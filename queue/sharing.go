@@ -20,17 +20,17 @@ type gathered struct {
 }
 
 // sharing returns the group that collects the jobs of concurrent callers for a
-// partition.
-func (c *Client) sharing(home string) *coalesce.Group[*gathered] {
+// place.
+func (c *Client) sharing(in place) *coalesce.Group[*gathered] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.shared[home]
+	s := c.shared[in]
 	if s == nil {
 		s = &coalesce.Group[*gathered]{
 			Send: c.sendGathered, MaxCalls: maxBatch,
 			MaxBytes: maxBatchBytes, Size: func(g *gathered) int { return g.job.size() },
 		}
-		c.shared[home] = s
+		c.shared[in] = s
 	}
 	return s
 }
@@ -38,7 +38,7 @@ func (c *Client) sharing(home string) *coalesce.Group[*gathered] {
 // deliverOne sends a job, alone or with the jobs of other callers, and returns its answer.
 func (c *Client) deliverOne(ctx context.Context, job accepted, again *retry) (any, error) {
 	g := &gathered{job: job}
-	sent, err := c.sharing(job.home).Do(ctx, g)
+	sent, err := c.sharing(job.place()).Do(ctx, g)
 	switch {
 	case err != nil && sent == nil:
 		return nil, fmt.Errorf("enqueue in %q: certainly not enqueued: %w", job.queue(), err)

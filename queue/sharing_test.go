@@ -68,7 +68,7 @@ func gather(t *testing.T, r *rig, jobs []Job, send func(try int, send func() err
 			c.results[i] = Result{receipt, err}
 		})
 		until(t, "it has gathered", func() bool {
-			_, waiting := c.client.sharing(r.queue).Pending()
+			_, waiting := c.client.sharing(place{home: r.queue}).Pending()
 			return waiting == i+1
 		})
 	}

@@ -226,10 +226,11 @@ func (t *ticks) fire(ctx context.Context, due []*entry, now int64, attended bool
 	if err != nil {
 		return nil, err
 	}
-	all, err := t.replicatedLast(ctx, batches(shots))
-	if err != nil {
-		return nil, err
-	}
+	all := batches(shots)
+	// Those that wait for a replica are last, so that the others do not wait for them.
+	slices.SortStableFunc(all, func(a, b []shot) int {
+		return cmp.Compare(a[0].accepted.durability, b[0].accepted.durability) // primary, replicated
+	})
 	fired := []any{}
 	for _, batch := range all {
 		results, err := t.enqueue(ctx, batch)
@@ -327,6 +328,12 @@ func (t *ticks) prepare(ctx context.Context, shots []shot, refuse func(shot, err
 			refuse(s, err)
 			continue
 		}
+		if err = t.client.routes.locate(ctx, s.job, &s.accepted); errors.Is(err, errNoPartition) {
+			refuse(s, err)
+			continue
+		} else if err != nil {
+			return nil, err
+		}
 		s.accepted.message = asynqwire.AppendHeader(s.accepted.message, asynqwire.HeaderPeriodic, s.id)
 		s.accepted.message = asynqwire.AppendHeader(s.accepted.message, asynqwire.HeaderTick, strconv.FormatInt(s.tick, 10))
 		ready = append(ready, s)
@@ -334,39 +341,22 @@ func (t *ticks) prepare(ctx context.Context, shots []shot, refuse func(shot, err
 	return ready, nil
 }
 
-// batches splits ticks by partition and by the maximum size of one request.
+// batches splits ticks by place, and by the maximum size of one request.
 func batches(shots []shot) [][]shot {
 	var all [][]shot
-	open, bytes := map[string]int{}, map[string]int{}
+	open, bytes := map[place]int{}, map[place]int{}
 	for _, s := range shots {
-		i, ok := open[s.home]
-		if !ok || bytes[s.home]+s.accepted.size() > maxBatchBytes {
-			i, bytes[s.home] = len(all), 0
-			open[s.home] = i
+		in := s.accepted.place()
+		i, ok := open[in]
+		if !ok || bytes[in]+s.accepted.size() > maxBatchBytes {
+			i, bytes[in] = len(all), 0
+			open[in] = i
 			all = append(all, nil)
 		}
 		all[i] = append(all[i], s)
-		bytes[s.home] += s.accepted.size()
+		bytes[in] += s.accepted.size()
 	}
 	return all
-}
-
-// replicatedLast sets when the jobs of batches are accepted, and moves the batches that wait for a
-// replica behind the others, which do not wait for them.
-func (t *ticks) replicatedLast(ctx context.Context, all [][]shot) ([][]shot, error) {
-	for _, batch := range all {
-		for i := range batch {
-			s := &batch[i]
-			var err error
-			if s.accepted.durability, err = t.client.routes.durability(ctx, s.job.Kind, s.home); err != nil {
-				return nil, err
-			}
-		}
-	}
-	slices.SortStableFunc(all, func(a, b []shot) int {
-		return cmp.Compare(a[0].accepted.durability, b[0].accepted.durability) // primary, replicated
-	})
-	return all, nil
 }
 
 // enqueue enqueues or skips ticks of one partition. It is not an error if a tick was already
@@ -391,6 +381,7 @@ func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
 		args = append(args, s.id, s.tick, string(s.overlap))
 		replaces = replaces || s.overlap == OverlapReplace
 	}
+	args = append(args, batch[0].accepted.layout)
 	for _, s := range batch {
 		args = s.accepted.append(args)
 	}

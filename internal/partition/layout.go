@@ -2,7 +2,9 @@ package partition
 
 import (
 	"fmt"
+	"hash/fnv"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -92,6 +94,19 @@ func (l Layout) Names() []string {
 // Equal reports whether two layouts put all tenants into the same partitions.
 func (l Layout) Equal(other Layout) bool {
 	return l.Queue == other.Queue && l.N == other.N && maps.Equal(l.Pins, other.Pins)
+}
+
+// Sum returns a text that differs from that of any other layout of the queue; "" for an undivided queue.
+func (l Layout) Sum() string {
+	if l.N == 1 {
+		return ""
+	}
+	sum := fnv.New64a()
+	fmt.Fprint(sum, l.N)
+	for _, tenant := range slices.Sorted(maps.Keys(l.Pins)) {
+		fmt.Fprintf(sum, " %q %d", tenant, l.Pins[tenant])
+	}
+	return strconv.FormatUint(sum.Sum64(), 36)
 }
 
 // Home returns the name of the partition of a tenant.

@@ -302,7 +302,7 @@ func (s *tenantScan) note(hash, field, text string) error {
 	tenant := field
 	switch hash {
 	case "limits":
-		if field == store.EpochField || field == store.PinsField {
+		if field == store.EpochField || field == store.PinsField || field == store.SumField {
 			return nil
 		}
 		own, is := strings.CutPrefix(field, "t:")

@@ -415,6 +415,9 @@ func stored(set limits.Set, queue string) (map[string]string, error) {
 		return nil, err
 	}
 	fields := map[string]string{"*": string(text)}
+	if sum := layout.Sum(); sum != "" {
+		fields[store.SumField] = sum
+	}
 	if len(layout.Pins) > 0 {
 		text, err := json.Marshal(layout.Pins)
 		if err != nil {

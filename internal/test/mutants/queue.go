@@ -104,8 +104,16 @@ var queueMutants = []mutant{
 		"missing check", "a queue is shown while a partition does not answer", "queue TestAwayIsSaid",
 	},
 	{
-		"queue/internal/store/enqueue.lua", `local gone = string.find(ARGV[1], '@', 1, true) and read('EXISTS', headgate .. 'limits') == 0`, `local gone = false`,
+		"queue/internal/store/enqueue.lua", `if ARGV[5] ~= config().layout then return {-6} end`, ``,
 		"missing check", "no job goes into a partition that is gone", "queue TestProducersOfOtherPartitions",
+	},
+	{
+		"queue/internal/store/enqueue.lua", `if ARGV[5] ~= config().layout then return {-6} end`, `if ARGV[5] ~= '' and config().layout == '' then return {-6} end`,
+		"no fence", "a job goes where its tenant is, whatever its client knows", "queue TestProducersOfOtherPartitions",
+	},
+	{
+		"queue/internal/store/enqueue_fresh.lua", `if not names or (limits[2] or '') ~= ARGV[5] then return end`, `if not names then return end`,
+		"no fence", "the short way in knows the partitions of its queue, too", "queue TestFreshOfAnotherLayout",
 	},
 	// Jobs of replicated queues.
 	{

@@ -6,7 +6,8 @@
 --           one before; '' if the call is never repeated
 -- ARGV[3]   number of the call in its line; it stays the same when the call is repeated
 -- ARGV[4]   again: 1 if an earlier try of the call may have arrived, or may still arrive
--- ARGV[5..] six for each job:
+-- ARGV[5]   layout: the field 'layout' of the limits by which the caller chose the partition
+-- ARGV[6..] six for each job:
 --   id, msg (asynq's encoding, without group), tenant (escaped),
 --   attributes ("kind=KIND;name=value;..." escaped), digest (of the job's content),
 --   more: '' if it is "1 1  1 0 0  0 ", else these, with a space between them:
@@ -23,7 +24,7 @@
 --   {-3, limit, most, cost, unit} the limit never admits that many permits
 --   {-4, jobs, most, bytes, most bytes} the same for the whole queue
 --   {-5, fault} what Redis holds for the job or its queue is damaged
---   {-6} the queue has no such partition
+--   {-6} the queue has other partitions than the caller knows
 -- Bound: the jobs that the caller passes, each with one task, one lane and one key.
 -- Full memory: it makes none of its writes, so that no job is accepted that cannot be stored.
 --
@@ -31,7 +32,7 @@
 -- the answers are kept for as long as a try may arrive, or until the next call of the
 -- line. If no job was accepted, they are kept only after an earlier try, which might
 -- still arrive and be accepted.
-local FIRST, WORDS = 5, 6
+local FIRST, WORDS = 6, 6
 local SOON_US = 5000000
 local now = clock()
 local line, number, again = ARGV[2], ARGV[3], ARGV[4]
@@ -126,6 +127,9 @@ local function more_read(more)
 end
 
 local function decide(i)
+  -- Clients know the partitions of a queue for some seconds. If it has others meanwhile, nobody would serve a
+  -- job in one that is gone, nor find it, and a tenant with jobs in two would have two sets of permits.
+  if ARGV[5] ~= config().layout then return {-6} end
   local id, msg, tenant, attributes, digest, rest = unpack(ARGV, i, i + WORDS - 1)
   local fresh, cost, more, band, deadline, due, unique, window, following = more_read(rest)
   local key = task_key(id)
@@ -183,15 +187,10 @@ local function decide(i)
   return {1}
 end
 
--- Clients know the partitions of a queue for some seconds. If it was taken out of Redis meanwhile, nobody
--- would serve a job in one that is gone, nor find it.
-local gone = string.find(ARGV[1], '@', 1, true) and read('EXISTS', headgate .. 'limits') == 0
 local results = {}
 for i = FIRST, #ARGV, WORDS do
   local what, answer = 'enqueue ' .. ARGV[i], nil
-  if gone then
-    answer = {-6}
-  elseif not attempt(what, function() answer = decide(i) end) then
+  if not attempt(what, function() answer = decide(i) end) then
     answer = {-5, faults[what]}
   end
   results[#results + 1] = answer

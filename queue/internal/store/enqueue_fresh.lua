@@ -9,16 +9,16 @@
 --
 -- So it writes directly, and never raises. If it cannot read or write something, it
 -- returns nothing: enqueue.lua reports the fault and writes the same task again.
-local id, msg, tenant, attributes, digest, more, second = unpack(ARGV, 5)
+local id, msg, tenant, attributes, digest, more, second = unpack(ARGV, 6)
 if more ~= '' or second then return end
 
 local call = redis.pcall
 local answers, number = answers_key(ARGV[2]), ARGV[3]
 local kept = call('GET', answers)
 if kept and (type(kept) ~= 'string' or answers_read(kept, number)) then return end
-local limits = call('HGET', headgate .. 'limits', '*')
-local names = plain_attributes(limits)
-if not names or not limits and string.find(ARGV[1], '@', 1, true) then return end
+local limits = call('HMGET', headgate .. 'limits', '*', 'layout')
+local names = not limits.err and plain_attributes(limits[1])
+if not names or (limits[2] or '') ~= ARGV[5] then return end
 local lane = lane_of(names, tenant, attributes)
 local length = call('ZCARD', lane_key(lane))
 if type(length) ~= 'number' or length == 0 then return end

@@ -4,7 +4,8 @@
 --
 --   limits      hash: '*' the queue's limits as JSON, 't:'<tenant> what differs for one tenant,
 --               'epoch' "born_us empty_us": when they were first published in this Redis, and
---               since when their buckets count as empty, 0 for never
+--               since when their buckets count as empty, 0 for never; 'layout' what differs if
+--               tenants are in other partitions, none for an undivided queue
 --   overrides   hash: tenant -> JSON, what an operator changed for a time
 --   b:<limit>:<values>   bucket of one limit (limits.lua)
 --   permits:<limit>:<values>   permits of a concurrency limit, held by job ids. A limit that
@@ -74,11 +75,11 @@ end
 local conf
 local function config()
   if not conf then
-    local fields = read('HMGET', headgate .. 'limits', '*', 'epoch')
+    local fields = read('HMGET', headgate .. 'limits', '*', 'epoch', 'layout')
     conf = fields[1] and cjson.decode(fields[1]) or {limits = {}, attributes = ATTRIBUTES}
     local born, empty = string.match(fields[2] or '', '^(%d+) (%d+)$')
     if not born or math.max(#born, #empty) > 16 then born, empty = 0, 0 end
-    conf.born, lost_at = tonumber(born), tonumber(empty)
+    conf.born, lost_at, conf.layout = tonumber(born), tonumber(empty), fields[3] or ''
   end
   return conf
 end
@@ -133,7 +134,7 @@ local function tenant_config(tenant, now)
   local known = tenants[tenant]
   if known then return known end
   known = {w = 1, l = {}, till = {}}
-  if differ == nil then differ = read('HLEN', headgate .. 'limits') > (config().born > 0 and 2 or 1) end
+  if differ == nil then differ = read('HLEN', headgate .. 'limits') > 1 + (config().born > 0 and 1 or 0) + (config().layout ~= '' and 1 or 0) end
   if overridden == nil then overridden = read('EXISTS', headgate .. 'overrides') == 1 end
   -- Plain ifs: an imitation of Redis evaluates "x = a and f()" wrongly if a is false.
   local text

@@ -20,6 +20,10 @@ import (
 // to partition. No script reads it.
 const PinsField = "pins"
 
+// SumField is the field of a queue's limits with the [partition.Layout.Sum] of its partitions; none for an
+// undivided queue. Scripts refuse jobs of clients that know another layout.
+const SumField = "layout"
+
 // LayoutOf reads the partitions of a queue from the fields "*" and [PinsField] of its limits. A queue
 // without limits, or with damaged ones, has one: scripts report the damage. The error is a
 // [validation.Error] for the name of a partition.

@@ -10,7 +10,7 @@
 -- ARGV[4..] three for each tick: entry's id, tick (Unix second), overlap: what happens if
 --           the entry's last job has not ended: 'skip' the tick | 'queue' its job behind the
 --           last one | 'replace' the last one if it still waits, else queue;
---           then the n jobs as in enqueue.lua
+--           then the layout and the n jobs as in enqueue.lua
 -- Returns   for each tick what enqueue.lua returns, {0, 'skipped', ''} if it was skipped, or
 --           {0, 'fired', ''} if it was decided before or is too old to know; {-5, fault} for
 --           all if the queue is damaged
@@ -23,7 +23,8 @@
 -- deleted: a process that was paused for longer is refused because of the time alone.
 local given, n = ARGV, tonumber(ARGV[2])
 local FIRST_TICK, EACH = 4, 3
-local width = (#given - FIRST_TICK + 1) / n - EACH
+local LAYOUT = FIRST_TICK + n * EACH
+local width = (#given - LAYOUT) / n
 local fence = headgate .. 'periodic'
 local now = clock()
 local oldest = math.floor(now / 1000000) - 25 * 3600
@@ -34,7 +35,7 @@ local ENDED = {archived = true, completed = true}
 local answers, firing, last = {}, {}, {}
 local records, open = {}, {} -- by entry: its record; its last job if that has not ended
 -- The fence remembers what was fired, so enqueue.lua does not need to.
-ARGV = {given[1], '', '0', '0'}
+ARGV = {given[1], '', '0', '0', given[LAYOUT]}
 
 local function tick_of(i) return unpack(given, FIRST_TICK + (i - 1) * EACH, FIRST_TICK + i * EACH - 1) end
 
@@ -70,7 +71,7 @@ local function fire(i)
     decided(entry, int(tick))
   else
     firing[#firing + 1] = i
-    for k = 0, width - 1 do ARGV[#ARGV + 1] = given[FIRST_TICK + n * EACH + (i - 1) * width + k] end
+    for k = 0, width - 1 do ARGV[#ARGV + 1] = given[LAYOUT + 1 + (i - 1) * width + k] end
   end
 end
 
@@ -102,7 +103,7 @@ local understood = attempt(what, function()
     if answer[1] >= 0 then
       local record = records[entry]
       local before = record.job
-      record.job, record.fired = given[FIRST_TICK + n * EACH + (i - 1) * width], tonumber(tick)
+      record.job, record.fired = given[LAYOUT + 1 + (i - 1) * width], tonumber(tick)
       decided(entry, tick)
       if overlap == 'replace' and open[entry] then
         attempt('job ' .. before, function() replace(before, open[entry]) end)
