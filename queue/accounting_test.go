@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -57,7 +58,7 @@ func accounted(t *testing.T, server *redistest.Server, seed uint64) {
 	m.law(t)
 	m.client.Close()
 	if t.Failed() {
-		t.Fatalf("seed %d", seed)
+		t.Fatalf("seed %d:\n%s", seed, strings.Join(m.story, "\n"))
 	}
 }
 
@@ -145,6 +146,7 @@ type accounting struct {
 	sent   []sentCall
 	given  map[string]bool // jobs that were given back, and are not held again
 	waits  int             // jobs that were enqueued, less those that were sent
+	story  []string        // what happened, for the log of a failure
 }
 
 const modelQueue = "q"
@@ -194,6 +196,10 @@ func newAccounting(t *testing.T, server *redistest.Server, seed uint64) *account
 
 func (m *accounting) from(low, high int64) int64 { return low + m.Int64N(high-low+1) }
 
+func (m *accounting) tell(what string, about any) {
+	m.story = append(m.story, fmt.Sprintf("%d, redis %+d: %s %+v", m.now(), m.ahead, what, about))
+}
+
 func (m *accounting) yes() bool { return m.IntN(2) == 0 }
 
 func (m *accounting) one(values ...int64) int64 { return values[m.IntN(len(values))] }
@@ -225,6 +231,7 @@ func (m *accounting) publish(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.limits = append(m.limits, l)
+	m.tell("published", l)
 }
 
 // step sets Redis's clock, which the workers notice at once. It does nothing while a job
@@ -236,6 +243,7 @@ func (m *accounting) step(*testing.T) {
 	by := m.from(-2_000_000, 2_000_000)
 	m.clock.Step(time.Duration(by) * time.Microsecond)
 	m.ahead += by
+	m.tell("the clock was set", by)
 	if by > 0 {
 		m.steps = append(m.steps, m.now())
 	}
@@ -277,6 +285,7 @@ func (m *accounting) round(t *testing.T) {
 		running := newRunning(modelQueue, job.id, task)
 		job.tenant, job.tokens = running.Tenant, running.Costs["tokens"]
 		job.slot(numberOf(t, values[3]), numberOf(t, values[4]), m.ahead)
+		m.tell("handed over", job)
 		m.held = append(m.held, job)
 		delete(m.given, job.id)
 	}
@@ -310,6 +319,7 @@ func (m *accounting) send(t *testing.T) {
 		at := m.one(from, to, (from+to)/2)
 		tokens := m.from(0, j.tokens)
 		m.sent = append(m.sent, sentCall{at, j.granted, tokens, j.tenant})
+		m.tell(fmt.Sprint("sent at ", at), j)
 		last = max(last, at)
 		m.settle(t, j, settleQuestion{outcome: "done", actual: fmt.Sprintf("tokens=%d;", tokens), to: "gone"})
 		m.waits--
@@ -341,6 +351,7 @@ func (m *accounting) late(t *testing.T) {
 		}
 		m.held[i].slot(numberOf(t, values[1]), numberOf(t, values[2]), m.ahead)
 		m.held[i].granted = granted
+		m.tell("got another slot", m.held[i])
 	}
 	m.held = slices.DeleteFunc(m.held, func(j heldJob) bool { return j.id == "" })
 }
@@ -357,6 +368,7 @@ func (m *accounting) giveBack(t *testing.T) {
 		}
 		m.settle(t, j, q)
 		m.given[j.id] = true
+		m.tell("given back, "+q.text, j)
 		return true
 	})
 }
@@ -434,6 +446,7 @@ func (m *accounting) drain(t *testing.T) {
 			m.until(from)
 			m.settle(t, j, settleQuestion{outcome: "done", to: "gone"})
 			m.sent = append(m.sent, sentCall{from, j.granted, j.tokens, j.tenant})
+			m.tell(fmt.Sprint("sent at ", from), j)
 			m.waits--
 			return true
 		})
