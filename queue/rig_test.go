@@ -183,9 +183,17 @@ func startRigAt(t *testing.T, server *redistest.Redis, want int, set limits.Set,
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		faults, err := inspect.Faults(context.Background(), server.Client(), r.queue)
-		if t.Failed() {
-			t.Logf("faults of the scripts: %+v, %v", faults, err)
+		if !t.Failed() {
+			return
+		}
+		client := server.Client()
+		faults, err := inspect.Faults(context.Background(), client, r.queue)
+		t.Logf("faults of the scripts: %+v, %v", faults, err)
+		left := redistest.Keys(t, client, asynqwire.Key(r.queue, "t:*"))
+		for _, key := range left[:min(len(left), 5)] {
+			job := client.HGetAll(context.Background(), key).Val()
+			delete(job, "msg")
+			t.Logf("one of %d jobs that are left: %s %v", len(left), key, job)
 		}
 	})
 	r.makeWorker(t, edit)
