@@ -45,7 +45,7 @@ type listing struct {
 	maxRetention time.Duration // 0: no bound
 	durability   limits.Durability
 	layout       partition.Layout
-	sum          string // of layout
+	sum          string // [partition.Layout.Sum] of layout
 }
 
 const (
