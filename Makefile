@@ -37,7 +37,7 @@ export GORACE ?= atexit_sleep_ms=50
 export PATH := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headgate-test/bin:$(PATH)
 # Without vet, because lint runs it. With the default, a third of the time of tests, and of compiling
 # them, is garbage collection.
-PLAIN := env GOGC=400 $(GO) test -vet=off -timeout 30m
+PLAIN := env GOGC=400 $(GO) test -vet=off -timeout $(if $(HEADGATE_TEST_LONG),60m,30m)
 # A test has no use for what a debugger needs, which is a fifth of the time to compile it.
 LEAN := -gcflags=all=-dwarf=false
 RACE := -race $(LEAN)
@@ -61,7 +61,7 @@ build: ## Build bin/worker and bin/enqueue
 
 .PHONY: check
 check: deps lint ## Run lint and the quick tests
-	$(GO) list $(PKGS) | grep -vE '$(SLOW)' | xargs -r $(GO) test -vet=off -short -skip '$(TIMED)' -timeout 5m $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -vE '$(SLOW)' | xargs -r $(PLAIN) -short -skip '$(TIMED)' -timeout 5m $(TESTFLAGS)
 
 # What measures mostly waits, so the race detector's compiling, the models and lint go on beside it.
 .PHONY: test
@@ -133,7 +133,7 @@ CLUSTER ?= .
 
 .PHONY: test-cluster test-parts
 test-cluster: ## Run the tests of queues on a Redis Cluster, and those of its failovers
-	cd queue && HEADGATE_TEST_CLUSTER=1 $(TEST) -timeout 30m -run '$(CLUSTER)' $(TESTFLAGS)
+	cd queue && HEADGATE_TEST_CLUSTER=1 $(TEST) -run '$(CLUSTER)' $(TESTFLAGS)
 	cd queue/inspect && HEADGATE_TEST_CLUSTER=1 $(TEST) -run '$(CLUSTER)' $(TESTFLAGS)
 
 .PHONY: bench
