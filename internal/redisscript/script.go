@@ -128,10 +128,13 @@ func (s *Script) RunThen(ctx context.Context, server *redis.Client, then redis.C
 }
 
 // RunUntilDone is like [Script.Run], but returns as soon as ctx is done, even if the server
-// does not answer. Then it is not known whether the script ran.
+// does not answer. Then it is not known whether the script ran, unless ctx was done before: then it did not.
 func (s *Script) RunUntilDone(ctx context.Context, client redis.UniversalClient, keys []string, args ...any) (any, error) {
 	if ctx.Done() == nil {
 		return s.Run(ctx, client, keys, args...)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
 	type answer struct {
 		reply any

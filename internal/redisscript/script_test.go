@@ -1,0 +1,45 @@
+package redisscript
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// asked counts the commands that a client is to send.
+type asked struct{ n int }
+
+func (a *asked) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (a *asked) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(context.Context, redis.Cmder) error {
+		a.n++
+		return nil
+	}
+}
+
+func (a *asked) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestDoneBefore: a script whose context is done before is not sent, so whoever gives up has taken nothing.
+func TestDoneBefore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client, count := redis.NewClient(&redis.Options{}), &asked{}
+		defer client.Close()
+		client.AddHook(count)
+		done, end := context.WithCancel(t.Context())
+		end()
+		if reply, err := New("return 1").RunUntilDone(done, client, nil); reply != nil || !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, %v; want %v", reply, err, context.Canceled)
+		}
+		synctest.Wait()
+		if count.n > 0 {
+			t.Errorf("%d scripts were sent", count.n)
+		}
+	})
+}
