@@ -15,8 +15,9 @@ const heedEvery = fastestDispatch
 
 // listen makes dispatchers start a round when something is announced for their queue, until
 // ctx is done. Dispatchers that stand by react only to announcements to all. All of them
-// start a round after each subscription, because earlier announcements were missed.
-func listen(ctx context.Context, client redis.UniversalClient, dispatchers []*dispatcher) {
+// start a round after each subscription, because earlier announcements were missed. heard is called
+// for all of these.
+func listen(ctx context.Context, client redis.UniversalClient, dispatchers []*dispatcher, heard func()) {
 	of, names := map[string]*dispatcher{}, []string{}
 	for _, d := range dispatchers {
 		name := store.WakeChannel(d.queue)
@@ -45,6 +46,7 @@ func listen(ctx context.Context, client redis.UniversalClient, dispatchers []*di
 			case *redis.Message:
 				s = sort{message.Channel, message.Payload == store.ToAll}
 			}
+			heard()
 			d, now := of[s.channel], time.Now()
 			if heeded[s].After(now) || !s.all && d.stands.Load() {
 				continue // the round that is due sees the change, or the leader's does

@@ -3,12 +3,12 @@ package queue
 import (
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
@@ -20,17 +20,17 @@ func (r *rig) handsTo(t *testing.T, renewals *renewals) (hand func(id, owner, an
 		h.call = h.fn
 	}
 	r.worker.redis = r.server.Client()
+	s := r.worker.session([]partition.Layout{{Queue: r.queue, N: 1}})
 	clock := &redisClock{redis: r.worker.redis, queue: r.queue}
 	if err := clock.sample(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	stopping, ended := make(chan struct{}), make(chan struct{})
-	running = &sync.WaitGroup{}
-	t.Cleanup(running.Wait)
-	d := r.worker.parts("w", map[string]*redisClock{r.queue: clock}, newRoles(r.server.Client(), "w"), newCapacity(10), &atomic.Int64{}, renewals, running, t.Context(), stopping, ended)[0]
+	s.id, s.clocks, s.renewals, s.base = "w", map[string]*redisClock{r.queue: clock}, renewals, t.Context()
+	s.prepare()
+	t.Cleanup(s.running.Wait)
 	return func(id, owner, how string) {
-		d.hand([]handed{{id: id, owner: owner, message: []byte(r.field(t, id, "msg")), grant: grant{answer: answer(how)}}})
-	}, running
+		s.dispatchers[0].hand([]handed{{id: id, owner: owner, message: []byte(r.field(t, id, "msg")), grant: grant{answer: answer(how)}}})
+	}, &s.running
 }
 
 // TestNoCallWithoutALease: a call does not leave while the worker may have lost the job. It

@@ -65,8 +65,8 @@ func (c *capacity) free(n int64) {
 type dispatcher struct {
 	queue     string           // the partition
 	of        partition.Layout // its queue
-	worker    string           // id of this process, in owner marks
-	runs      *atomic.Int64    // latest run number of this process, for all queues
+	worker    string           // id of this session, in owner marks
+	runs      *atomic.Int64    // latest run number of this session, for all queues
 	hand      func([]handed)   // takes the jobs that are handed over
 	kinds     string           // kinds with a handler, in the form of dispatch.lua
 	redis     redis.UniversalClient
@@ -136,6 +136,7 @@ func (d *dispatcher) Run(ctx context.Context) {
 		if d.unheard.first > 0 { // else jobs of a lost reply wait until other workers recover them
 			_, _ = d.round(context.WithoutCancel(ctx), 0)
 		}
+		d.fill(0) // the process may go on with another session
 		d.resign()
 	}()
 	timer := time.NewTimer(0)

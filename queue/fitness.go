@@ -14,12 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/singleflight"
 
-	"github.com/headgate/headgate/internal/check"
-	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/logkey"
-	"github.com/headgate/headgate/queue/internal/serving"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 )
@@ -192,77 +189,18 @@ func (f *fitness) ask(ctx context.Context, client redis.UniversalClient, addr st
 // byteText returns a number of bytes in MB.
 func byteText(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/(1<<20)) }
 
-// check returns an error if the worker must not use its Redis. Risks are logged if first is
-// true.
-func (w *Worker) check(ctx context.Context, first bool) error {
-	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
-	defer cancel()
-	facts, policy, err := checkRedis(ctx, w.redis)
-	if err != nil {
-		return err
-	}
-	if policy == "" && first {
-		w.logger.Warn("cannot check whether this redis evicts keys; make sure that maxmemory-policy is noeviction")
-	}
-	if facts["aof_enabled"] == "0" && first {
-		w.logger.Warn("this redis has no append-only file: if it crashes, jobs accepted since its last snapshot are lost; set appendonly yes")
-	}
-	if first {
-		if err := w.learn(ctx); err != nil {
-			return err
-		}
-	} else if err := w.sameLayouts(ctx); err != nil {
-		return err
-	}
-	w.seekReplicas(ctx)
-	return w.checkQueues(ctx)
-}
-
-// learn reads which queues the worker serves, and their partitions.
-func (w *Worker) learn(ctx context.Context) error {
-	queues, err := w.served(ctx)
-	if err != nil {
-		return fmt.Errorf("queue: %w", err)
-	}
-	layouts := make([]partition.Layout, len(queues))
-	for i, name := range queues {
-		if layouts[i], err = store.ReadLayout(ctx, w.redis, name); err != nil {
-			return fmt.Errorf("queue: %w", err)
-		}
-	}
-	w.serve(layouts)
-	return nil
-}
-
-// sameLayouts returns an error if a queue has other partitions than when the worker started. It was taken
-// out of Redis meanwhile.
-func (w *Worker) sameLayouts(ctx context.Context) error {
-	for _, was := range w.queues {
-		fields, err := w.redis.HMGet(ctx, store.Key(was.Queue, "limits"), "*", store.PinsField).Result()
-		if err != nil {
-			continue
-		}
-		text := store.Texts(fields)
-		now, err := store.LayoutOf(was.Queue, text[0], text[1])
-		if text[0] != "" && err == nil && !now.Equal(was) {
-			return fmt.Errorf("queue: queue %q has %d partitions, and other tenants in them, than when this worker started: restart it", was.Queue, now.N)
-		}
-	}
-	return nil
-}
-
 // seekReplicas warns once of each partition whose jobs need a replica while its primary has none. What
 // it cannot read now, it reads with the next check.
-func (w *Worker) seekReplicas(ctx context.Context) {
-	for _, queue := range w.queues {
-		published, err := effective.ReadQueue(ctx, w.redis, queue.Queue)
+func (s *session) seekReplicas(ctx context.Context) {
+	for _, queue := range s.queues {
+		published, err := effective.ReadQueue(ctx, s.redis, queue.Queue)
 		if err != nil {
 			continue
 		}
 		for _, home := range queue.Names() {
 			alone := false
 			if published.Durability == limits.Replicated {
-				primary, err := primaryOf(ctx, w.redis, store.Key(home, "limits"))
+				primary, err := primaryOf(ctx, s.redis, store.Key(home, "limits"))
 				if err != nil {
 					continue
 				}
@@ -272,10 +210,10 @@ func (w *Worker) seekReplicas(ctx context.Context) {
 				}
 				alone = parseInfo(info)["connected_slaves"] == "0"
 			}
-			if alone && !w.alone[home] {
-				w.logger.Warn("this redis has no replica, so no job of the queue is accepted: connect one, or take durability: replicated out of the queue's limits", logkey.Queue, home)
+			if alone && !s.alone[home] {
+				s.logger.Warn("this redis has no replica, so no job of the queue is accepted: connect one, or take durability: replicated out of the queue's limits", logkey.Queue, home)
 			}
-			w.alone[home] = alone
+			s.alone[home] = alone
 		}
 	}
 }
@@ -318,35 +256,14 @@ func checkRedis(ctx context.Context, client redis.UniversalClient) (facts map[st
 	return facts, policy, nil
 }
 
-// served returns the queues that the worker is to serve.
-func (w *Worker) served(ctx context.Context) ([]string, error) {
-	if queues := serving.Queues(ctx); len(queues) > 0 {
-		return queues, nil
-	}
-	if len(w.config.Queues) > 0 {
-		return w.config.Queues, nil
-	}
-	queues, without, err := serving.OfKinds(ctx, w.redis, w.Kinds())
-	if err != nil {
-		return nil, fmt.Errorf("look up the queues of the kinds: %w", err)
-	}
-	if len(without) > 0 {
-		return nil, fmt.Errorf("no queue has the kind %s: list it in the limits of a queue, or set Config.Queues", check.Quote(without[0]))
-	}
-	if len(queues) > maxQueues {
-		return nil, fmt.Errorf("the kinds with handlers wait in %d queues; a worker serves at most %d: set Config.Queues, and run several workers", len(queues), maxQueues)
-	}
-	return queues, nil
-}
-
 // checkQueues adds the queues to asynq's list of queues. It returns an error if an asynq
 // server aggregates the groups of a queue, because it would consume the lanes.
-func (w *Worker) checkQueues(ctx context.Context) error {
-	homes := w.homes()
-	if err := asynqwire.RegisterQueues(ctx, w.redis, homes...); err != nil {
+func (s *session) checkQueues(ctx context.Context) error {
+	homes := s.homes()
+	if err := asynqwire.RegisterQueues(ctx, s.redis, homes...); err != nil {
 		return err
 	}
-	pipe := w.redis.Pipeline()
+	pipe := s.redis.Pipeline()
 	besides := make([]*redis.IntCmd, len(homes))
 	for i, home := range homes {
 		besides[i] = asynqwire.AggregatorBeside(ctx, pipe, home)
@@ -362,64 +279,79 @@ func (w *Worker) checkQueues(ctx context.Context) error {
 	return nil
 }
 
-const checkEvery = 10 * time.Second
+// warn checks Redis before the worker starts, and logs risks.
+func (w *Worker) warn(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
+	defer cancel()
+	facts, policy, err := checkRedis(ctx, w.redis)
+	if err != nil {
+		return err
+	}
+	if policy == "" {
+		w.logger.Warn("cannot check whether this redis evicts keys; make sure that maxmemory-policy is noeviction")
+	}
+	if facts["aof_enabled"] == "0" {
+		w.logger.Warn("this redis has no append-only file: if it crashes, jobs accepted since its last snapshot are lost; set appendonly yes")
+	}
+	return nil
+}
 
-// checkOn repeats the check while the worker runs. Its result is the worker's readiness.
-func (w *Worker) checkOn(ctx context.Context) {
-	every(ctx, checkEvery, func() {
-		if err := w.readiness(ctx); ctx.Err() == nil {
-			w.setReady(err)
-		}
-	})
+// begin checks Redis before the worker starts, and returns its first session. In a Cluster the worker starts if
+// a part of the nodes answers, and the check of the others follows when they do: otherwise one node that is away
+// would end a fleet that is restarted meanwhile.
+func (w *Worker) begin(ctx context.Context) (*session, error) {
+	err := w.warn(ctx)
+	if _, cluster := w.redis.(*redis.ClusterClient); err != nil && (!cluster || !passing(err)) {
+		return nil, err
+	}
+	queues, unknown := w.learn(ctx)
+	if unknown != nil {
+		return nil, cmp.Or(err, unknown)
+	}
+	s := w.session(queues)
+	return s, s.usable(ctx, err)
 }
 
 // readiness returns why the worker cannot serve any of its queues. In a Cluster it serves those whose
 // nodes answer.
-func (w *Worker) readiness(ctx context.Context) error {
-	err := w.check(ctx, false)
-	if err == nil {
-		w.setAway(nil)
-		return nil
-	}
-	if err = w.without(ctx, err); err != nil && ctx.Err() == nil {
-		w.logger.Error("the check of redis failed", logkey.Error, err)
-	}
-	return err
+func (s *session) readiness(ctx context.Context) error {
+	return s.usable(ctx, CheckRedis(ctx, s.redis))
 }
 
-// begin checks Redis before the worker starts. In a Cluster the worker starts if a part of the nodes answers,
-// and the check of the others follows when they do: otherwise one node that is away would end a fleet that is
-// restarted meanwhile.
-func (w *Worker) begin(ctx context.Context) error {
-	err := w.check(ctx, true)
-	if _, cluster := w.redis.(*redis.ClusterClient); err == nil || !cluster || !passing(err) {
-		return err
+// usable is [session.readiness] after a check of Redis with this result.
+func (s *session) usable(ctx context.Context, err error) error {
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, store.Timeout)
+		defer cancel()
+		s.seekReplicas(ctx)
+		err = s.checkQueues(ctx)
 	}
-	if w.learn(ctx) != nil {
-		return err
+	if err == nil {
+		s.setAway(nil)
+		return nil
 	}
-	return w.without(ctx, err)
+	return s.without(ctx, err)
 }
 
 // without returns nil if the check failed because of nodes whose queues and partitions the worker can do
 // without, as long as others answer; otherwise err.
-func (w *Worker) without(ctx context.Context, err error) error {
+func (s *session) without(ctx context.Context, err error) error {
 	if !passing(err) || ctx.Err() != nil {
 		return err
 	}
-	away := w.away(ctx)
-	if len(away) == len(w.homes()) {
+	away := s.away(ctx)
+	if len(away) == len(s.homes()) {
 		return err
 	}
-	w.logger.Warn("a node of the redis cluster does not answer; the queues of others are served", "away", away, logkey.Error, err)
-	w.setAway(away)
+	s.logger.Warn("a node of the redis cluster does not answer; the queues of others are served", "away", away, logkey.Error, err)
+	s.setAway(away)
 	return nil
 }
 
-// away returns the worker's queues and partitions whose Redis does not answer.
-func (w *Worker) away(ctx context.Context) []string {
-	homes := w.homes()
-	cluster, ok := w.redis.(*redis.ClusterClient)
+// away returns the queues and partitions whose Redis does not answer.
+func (s *session) away(ctx context.Context) []string {
+	homes := s.homes()
+	cluster, ok := s.redis.(*redis.ClusterClient)
 	if !ok {
 		return homes
 	}

@@ -187,19 +187,19 @@ func encodeJSON(value any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// newHeart returns the heart of the worker with this id.
-func (w *Worker) newHeart(id string, clock *redisClock, capacity *capacity, sending *atomic.Int64, dispatchers []*dispatcher, renewals *renewals) *heart {
+// newHeart returns the heart of the session.
+func (s *session) newHeart() *heart {
 	starving := map[string]*starvation{}
-	for _, d := range dispatchers {
+	for _, d := range s.dispatchers {
 		starving[d.queue] = d.starving
 	}
 	host, _ := os.Hostname() // "" after an error
 	return &heart{
-		redis: w.redis, clock: clock, capacity: capacity, sending: sending, details: w.config.Details, logger: w.logger,
-		live: w.live, starving: starving, renewals: renewals, beaten: boottime.Now(),
+		redis: s.redis, clock: s.clocks[s.queues[0].Queue], capacity: s.capacity, sending: &s.sending, details: s.config.Details, logger: s.logger,
+		live: s.live, starving: starving, renewals: s.renewals, beaten: boottime.Now(),
 		info: workers.Info{
-			ID: id, Host: check.Printable(host, 255), PID: os.Getpid(), Version: version.Program(),
-			Queues: w.names(), Kinds: w.Kinds(), Concurrency: w.config.Concurrency,
+			ID: s.id, Host: check.Printable(host, 255), PID: os.Getpid(), Version: version.Program(),
+			Queues: s.names(), Kinds: s.Kinds(), Concurrency: s.config.Concurrency,
 		},
 	}
 }

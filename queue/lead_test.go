@@ -315,7 +315,7 @@ func TestStandingBy(t *testing.T) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	running.Go(func() { listen(ctx, client, []*dispatcher{d}) })
+	running.Go(func() { listen(ctx, client, []*dispatcher{d}, func() {}) })
 	select {
 	case <-d.called: // it listens
 	case <-time.After(time.Minute):

@@ -29,7 +29,7 @@ import (
 // queues that share a budget.
 type lessor struct {
 	of     partition.Layout
-	worker string // id of this process
+	worker string // id of this session
 	redis  redis.UniversalClient
 	clocks map[string]*redisClock // by partition
 	limits map[string]*effective.Calendars

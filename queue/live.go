@@ -24,6 +24,16 @@ type liveRuns struct {
 	late map[string]time.Duration // by job id: when a run that had lost its job ended, on the boot clock
 }
 
+// liveIn returns the runs in a partition. All sessions share them.
+func (w *Worker) liveIn(home string) *liveRuns {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.live[home] == nil {
+		w.live[home] = newLiveRuns()
+	}
+	return w.live[home]
+}
+
 // liveRun is one run of a job, from its handover.
 type liveRun struct {
 	asynqwire.Run
@@ -179,9 +189,11 @@ func (w *Worker) heedCancellations(ctx context.Context) {
 			if !open {
 				return
 			}
+			w.mu.Lock()
 			for _, live := range w.live {
 				live.cancel(message.Payload)
 			}
+			w.mu.Unlock()
 		}
 	}
 }

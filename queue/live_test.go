@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,27 +11,31 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// TestFinish: a worker that stops waits for its runs, cuts them off after the timeout, and
-// waits no longer than 5 s for calls that ignore their contexts.
+// TestFinish: a session waits for its runs while the worker goes on. When the worker stops, it cuts them off
+// after the timeout, and waits no longer than 5 s for calls that ignore their contexts.
 func TestFinish(t *testing.T) {
 	for name, test := range map[string]struct {
 		takes  time.Duration
-		heeds  bool // the end of its context
+		heeds  bool          // the end of its context
+		stops  time.Duration // when the worker stops
 		waited time.Duration
 	}{
-		"in time":               {time.Second, true, time.Second},
-		"too long, and heeding": {time.Hour, true, time.Minute},
-		"too long":              {time.Hour, false, time.Minute + store.Timeout},
+		"in time":                {time.Second, true, 0, time.Second},
+		"too long, and heeding":  {time.Hour, true, 0, time.Minute},
+		"too long":               {time.Hour, false, 0, time.Minute + store.Timeout},
+		"the worker goes on":     {time.Hour, true, 2 * time.Hour, time.Hour},
+		"the worker stops later": {time.Hour, true, 10 * time.Minute, 11 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := &Worker{config: Config{ShutdownTimeout: time.Minute}}
-				base, cutOff := context.WithCancel(t.Context())
-				var running sync.WaitGroup
+				s := &session{Worker: &Worker{config: Config{ShutdownTimeout: time.Minute}}}
+				s.base, s.cutOff = context.WithCancel(t.Context())
+				ctx, stop := context.WithTimeout(t.Context(), test.stops)
+				defer stop()
 				released := make(chan struct{})
 				for range 3 {
-					running.Go(func() {
-						cut := base.Done()
+					s.running.Go(func() {
+						cut := s.base.Done()
 						if !test.heeds {
 							cut = nil
 						}
@@ -43,10 +46,10 @@ func TestFinish(t *testing.T) {
 						}
 					})
 				}
-				stopped := time.Now()
-				w.finish(&running, cutOff)
-				if waited := time.Since(stopped); waited != test.waited {
-					t.Errorf("the worker waited for %v; want %v", waited, test.waited)
+				began := time.Now()
+				s.finish(ctx)
+				if waited := time.Since(began); waited != test.waited {
+					t.Errorf("the session waited for %v; want %v", waited, test.waited)
 				}
 				close(released)
 			})

@@ -23,19 +23,15 @@ func TestReadyBesideAMasterAway(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")
-	worker, err := New(Config{Redis: cluster.Options(), Queues: queueOfEachNode(cluster)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	worker.redis = cluster.Client()
+	session := checkedSession(t, cluster.Client(), queueOfEachNode(cluster)...)
 	for n, node := range append([]*redistest.Server{nil}, cluster.Nodes()...) {
 		if node != nil {
 			node.Kill()
 		}
-		if err := worker.readiness(t.Context()); (err == nil) != (n < len(cluster.Nodes())) {
+		if err := session.readiness(t.Context()); (err == nil) != (n < len(cluster.Nodes())) {
 			t.Errorf("without %d of 3 nodes: %v", n, err)
 		}
-		if away := worker.Away(); n < len(cluster.Nodes()) && len(away) != n {
+		if away := session.Away(); n < len(cluster.Nodes()) && len(away) != n {
 			t.Errorf("without %d of 3 nodes: %v are away", n, away)
 		}
 	}

@@ -158,14 +158,7 @@ func TestAwayIsSaid(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	worker, err := New(Config{Redis: cluster.Options(), Queues: []string{name}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	worker.redis = client
-	if err := worker.check(ctx, true); err != nil {
-		t.Fatal(err)
-	}
+	session := checkedSession(t, client, name)
 	gone.Pause() // so that it does not answer at all
 	began := time.Now()
 	if o, err := inspect.New(client).Overview(ctx, name); err != nil || o.Waiting != int64(reached) || time.Since(began) > 3*time.Second {
@@ -205,8 +198,8 @@ func TestAwayIsSaid(t *testing.T) {
 	if of, ok := errors.AsType[*inspect.AwayError](err); !ok || of.Away != len(away) || of.Of != n {
 		t.Errorf("gauges: %v; want %s", err, says)
 	}
-	if err := worker.readiness(ctx); err != nil || !slices.Equal(worker.Away(), away) {
-		t.Errorf("ready: %v, without %v; want it without %v", err, worker.Away(), away)
+	if err := session.readiness(ctx); err != nil || !slices.Equal(session.Away(), away) {
+		t.Errorf("ready: %v, without %v; want it without %v", err, session.Away(), away)
 	}
 
 	// What operators do on other tenants works, and on all as far as it goes.

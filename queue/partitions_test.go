@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
@@ -193,33 +195,31 @@ func TestPauseOfTheAccountReachesAllPartitions(t *testing.T) {
 	}
 }
 
-// TestWorkerOfOtherPartitions: a worker whose queue was divided meanwhile is not ready, because it would
-// not serve all of it.
-func TestWorkerOfOtherPartitions(t *testing.T) {
+// TestChangedPartitions: a session knows which of its queues have other partitions, and does not take lost limits
+// for that.
+func TestChangedPartitions(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client, ctx := server.Client(), t.Context()
-	set := func(n int) limits.Set { return limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: n}}} }
+	set := func(n int) limits.Set {
+		return limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: n}, "other": {Partitions: 4}}}
+	}
 	if err := operate.Publish(ctx, client, set(2)); err != nil {
 		t.Fatal(err)
 	}
-	worker, err := New(Config{Redis: server.Options(), Queues: []string{"q"}})
-	if err != nil {
-		t.Fatal(err)
+	s := checkedSession(t, client, "other", "q")
+	if homes := s.homes(); len(homes) != 6 {
+		t.Fatalf("%v", homes)
 	}
-	worker.redis = client
-	if err := worker.check(ctx, true); err != nil || len(worker.homes()) != 2 {
-		t.Fatalf("%v, %v", worker.homes(), err)
-	}
-	ready := func(what, want string) {
+	changed := func(what string, want map[string]partition.Layout) {
 		t.Helper()
-		if err := worker.readiness(ctx); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v; want %q", what, err, want)
+		if got := s.changed(ctx); !maps.EqualFunc(got, want, partition.Layout.Equal) {
+			t.Errorf("%s: %v; want %v", what, got, want)
 		}
 	}
-	ready("as it was", "")
+	changed("as it was", nil)
 	client.Del(ctx, store.Key("q", "limits"))
-	ready("its limits are gone", "")
+	changed("its limits are gone", nil)
 	if err := operate.Publish(ctx, client, set(3)); err == nil || !strings.Contains(err.Error(), "queues.q.partitions: 3") {
 		t.Errorf("a second partition that is there was given up: %v", err)
 	}
@@ -227,7 +227,22 @@ func TestWorkerOfOtherPartitions(t *testing.T) {
 	if err := operate.Publish(ctx, client, set(3)); err != nil {
 		t.Fatal(err)
 	}
-	ready("it has three partitions", "has 3 partitions")
+	changed("it has three partitions", map[string]partition.Layout{"q": {Queue: "q", N: 3}})
+}
+
+// checkedSession returns the first session of a worker, which has not started.
+func checkedSession(t *testing.T, client redis.UniversalClient, queues ...string) *session {
+	t.Helper()
+	worker, err := New(Config{Redis: &redis.UniversalOptions{Addrs: []string{"of the client"}}, Queues: queues})
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker.redis = client
+	s, err := worker.begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // TestProducersOfOtherPartitions: a producer that knows a queue as it was does not enqueue into partitions

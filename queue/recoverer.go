@@ -31,7 +31,7 @@ import (
 type recoverer struct {
 	queue  string           // the partition
 	of     partition.Layout // its queue
-	worker string           // id of this process
+	worker string           // id of this session
 	redis  redis.UniversalClient
 	live   *liveRuns // runs in this process
 	logger *slog.Logger

@@ -534,24 +534,32 @@ func TestWorkerSeeksReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 	worker.redis = server.Client()
-	check := func(when string, first bool, want int) {
+	s, err := worker.begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	warned := func(when string, want int) {
 		t.Helper()
-		logged.Reset()
-		if err := worker.check(t.Context(), first); err != nil {
-			t.Error(err)
-		}
 		if n := strings.Count(logged.String(), "this redis has no replica"); n != want || strings.Contains(logged.String(), "queue=plain") {
 			t.Errorf("%s: %d warnings; want %d:\n%s", when, n, want, logged)
 		}
 	}
-	check("at first", true, 1)
-	check("again", false, 0)
+	warned("at first", 1)
+	check := func(when string, want int) {
+		t.Helper()
+		logged.Reset()
+		if err := s.readiness(t.Context()); err != nil {
+			t.Error(err)
+		}
+		warned(when, want)
+	}
+	check("again", 0)
 	replica := server.StartReplica()
-	check("with a replica", false, 0)
+	check("with a replica", 0)
 	replica.Kill()
 	until(t, "the replica is gone", func() bool {
 		return server.Client().InfoMap(t.Context(), "replication").Item("Replication", "connected_slaves") == "0"
 	})
-	check("without it", false, 1)
-	check("still without it", false, 0)
+	check("without it", 1)
+	check("still without it", 0)
 }

@@ -21,7 +21,7 @@ import (
 // all roles for which it stands by in one round trip, so that an idle fleet costs little.
 type roles struct {
 	redis  redis.UniversalClient
-	worker string // id of this process
+	worker string // id of this session
 
 	mu   sync.Mutex
 	ends map[string]time.Duration // by key: when the role ends, on the boot clock

@@ -5,26 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
-	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/redisclient"
-	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/encryption"
-	"github.com/headgate/headgate/queue/internal/chores"
-	"github.com/headgate/headgate/queue/internal/effective"
-	"github.com/headgate/headgate/queue/internal/logkey"
-	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // Config configures a [Worker].
@@ -80,12 +71,17 @@ type Worker struct {
 	middleware []Middleware
 	observer   Observer
 	logger     *slog.Logger
-	queues     []partition.Layout   // that this run serves
-	live       map[string]*liveRuns // by partition
-	alone      map[string]bool      // queues whose missing replica was logged
-	poll       time.Duration        // maximum time between two rounds of a dispatcher
+	poll       time.Duration // maximum time between two rounds of a dispatcher
+
+	// All sessions share these.
+	capacity  *capacity
+	suspects  *suspects
+	sending   atomic.Int64   // calls in flight
+	announced chan struct{}  // has a value when a queue may have other partitions
+	ending    sync.WaitGroup // sessions that others have followed
 
 	mu    sync.Mutex
+	live  map[string]*liveRuns // by partition
 	ready error
 	gone  []string
 }
@@ -114,15 +110,19 @@ func New(config Config) (*Worker, error) {
 	config.Queues = slices.Compact(slices.Sorted(slices.Values(config.Queues)))
 	config.Concurrency = cmp.Or(config.Concurrency, defaultConcurrency)
 	config.ShutdownTimeout = cmp.Or(config.ShutdownTimeout, 30*time.Second)
+	if details := config.Details; details != nil {
+		var one sync.Mutex // two sessions may ask
+		config.Details = func() any {
+			one.Lock()
+			defer one.Unlock()
+			return details()
+		}
+	}
 	w := &Worker{
-		config: config, handlers: map[string]*handler{}, observer: config.Observer, logger: config.Logger,
-		poll: idleDispatch, ready: errors.New("the worker has not started"),
+		config: config, handlers: map[string]*handler{}, observer: config.Observer, logger: config.Logger, poll: idleDispatch,
+		capacity: newCapacity(config.Concurrency), suspects: newSuspects(config.Concurrency), announced: make(chan struct{}, 1),
+		live: map[string]*liveRuns{}, ready: errors.New("the worker has not started"),
 	}
-	queues := make([]partition.Layout, len(config.Queues))
-	for i, name := range config.Queues {
-		queues[i] = partition.Layout{Queue: name, N: 1} // until Run reads its partitions
-	}
-	w.serve(queues)
 	if w.observer == nil {
 		w.observer = NoObserver{}
 	}
@@ -130,44 +130,6 @@ func New(config Config) (*Worker, error) {
 		w.logger = slog.New(slog.DiscardHandler)
 	}
 	return w, nil
-}
-
-// serve sets the queues of the next run.
-func (w *Worker) serve(queues []partition.Layout) {
-	w.queues, w.live, w.alone = queues, map[string]*liveRuns{}, map[string]bool{}
-	for _, home := range w.homes() {
-		w.live[home] = newLiveRuns()
-	}
-}
-
-// partitions returns the partitions of the queues, each with its queue.
-func (w *Worker) partitions() iter.Seq2[partition.Layout, string] {
-	return func(yield func(partition.Layout, string) bool) {
-		for _, of := range w.queues {
-			for _, name := range of.Names() {
-				if !yield(of, name) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// homes returns the names of all partitions of the queues.
-func (w *Worker) homes() (names []string) {
-	for _, name := range w.partitions() {
-		names = append(names, name)
-	}
-	return names
-}
-
-// names returns the names of the queues.
-func (w *Worker) names() []string {
-	names := make([]string, len(w.queues))
-	for i, queue := range w.queues {
-		names[i] = queue.Queue
-	}
-	return names
 }
 
 // Ready returns nil while the worker takes jobs, and otherwise why it does not.
@@ -203,6 +165,9 @@ func (w *Worker) setReady(err error) {
 // and its job is recovered as one whose outcome is unknown. Run returns nil after a stop,
 // and an error if the worker cannot start.
 //
+// If a queue gets other partitions, the worker serves these from then on. Calls in flight go on
+// meanwhile.
+//
 // A call is sent on time only if a thread is free at its slot. The programs of this project
 // set GOGC=800, and GOMAXPROCS=3 if Go chooses fewer; do the same in your own programs.
 func (w *Worker) Run(ctx context.Context) error {
@@ -215,145 +180,25 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.redis = redisclient.New(w.config.Redis)
 	defer w.redis.Close()
 	w.redis.AddHook(roundTrips{w.observer, scriptNames()})
-	if err := w.begin(ctx); err != nil {
+	s, err := w.begin(ctx)
+	if err == nil {
+		err = s.start(ctx)
+	}
+	if err != nil {
 		return err
 	}
-
-	clocks, each := newClocks(w.redis, w.homes())
-	for _, clock := range each {
-		if slices.Contains(w.Away(), clock.queue) {
-			continue // it will learn the time from the first reply
-		}
-		if err := clock.start(ctx); err != nil {
-			return fmt.Errorf("queue: ask redis for the time: %w", err)
-		}
-	}
-
-	capacity := newCapacity(w.config.Concurrency)
-	stopping, finished := make(chan struct{}), make(chan struct{})
-	defer close(finished)
-	id, sending := uuid.NewString(), &atomic.Int64{}
-	renewals := &renewals{}
-	base, cutOff := context.WithCancel(context.WithoutCancel(ctx))
-	defer cutOff()
-	running := &sync.WaitGroup{}
-	roles := newRoles(w.redis, id)
-	dispatchers := w.parts(id, clocks, roles, capacity, sending, renewals, running, base, stopping, finished)
-
-	// The worker reports that it is alive until its last call is settled.
-	alive, die := context.WithCancel(context.WithoutCancel(ctx))
-	var beating sync.WaitGroup
-	heart := w.newHeart(id, clocks[w.queues[0].Queue], capacity, sending, dispatchers, renewals)
-	heart.begin(alive)
-	beating.Go(func() { heart.Run(alive) })
-	beating.Go(func() { w.heedCancellations(alive) })
-	defer beating.Wait()
-	defer die()
-
-	background, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	var parts sync.WaitGroup
-	calendars := map[string]*effective.Calendars{}
-	for _, d := range dispatchers {
-		calendars[d.queue] = d.limits
-	}
-	for _, d := range dispatchers {
-		if d.queue == d.of.Queue {
-			d.lessor = newLessor(d.of, id, w.redis, clocks, calendars, d.lease, roles, w.logger)
-			parts.Go(func() { d.lessor.Run(background) })
-		}
-		parts.Go(func() { d.Run(background) })
-	}
-	parts.Go(func() { listen(background, w.redis, dispatchers) })
-	var recoverers []*recoverer
-	for _, d := range dispatchers {
-		r := &recoverer{
-			queue: d.queue, of: d.of, worker: id, redis: w.redis, live: w.live[d.queue], logger: w.logger,
-			chores: chores.New(d.queue, w.redis, d.limits, w.logger), roles: roles,
-		}
-		recoverers = append(recoverers, r)
-		parts.Go(func() { r.Run(background) })
-	}
-	for _, clock := range each {
-		parts.Go(func() { clock.Run(background) })
-	}
-	parts.Go(func() { roles.Run(background) })
-	parts.Go(func() { w.checkOn(background) })
+	var beside sync.WaitGroup
 	periodic := &ticks{redis: w.redis, client: NewClient(w.redis).Encrypt(w.config.PayloadKeys), logger: w.logger}
-	parts.Go(func() { periodic.Run(background) })
+	beside.Go(func() { periodic.Run(ctx) })
+	alive, die := context.WithCancel(context.WithoutCancel(ctx))
+	beside.Go(func() { w.heedCancellations(alive) })
 	w.setReady(nil)
 
-	<-ctx.Done()
+	s = w.follow(ctx, s)
 	w.setReady(errors.New("the worker is stopping"))
-	stop()
-	parts.Wait()
-	close(stopping)
-	w.finish(running, cutOff)
-	for _, r := range recoverers {
-		if err := r.abandon(); err != nil { // other workers recover them
-			w.logger.Warn("cannot give back jobs whose calls go on; other workers recover them", logkey.Queue, r.queue, logkey.Error, err)
-		}
-	}
+	s.end(ctx)
+	w.ending.Wait()
+	die()
+	beside.Wait()
 	return nil
 }
-
-// finish waits for the runs, and cuts them off after ShutdownTimeout. They then have
-// [store.Timeout] to settle.
-func (w *Worker) finish(running *sync.WaitGroup, cutOff context.CancelFunc) {
-	ended := make(chan struct{})
-	go func() {
-		running.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-		return
-	case <-time.After(w.config.ShutdownTimeout):
-	}
-	cutOff()
-	select {
-	case <-ended:
-	case <-time.After(store.Timeout):
-	}
-}
-
-// parts makes the gate and the dispatcher of each partition.
-func (w *Worker) parts(id string, clocks map[string]*redisClock, roles *roles, capacity *capacity, sending *atomic.Int64, renewals *renewals,
-	running *sync.WaitGroup, base context.Context, stopping, ended <-chan struct{}) []*dispatcher {
-	var dispatchers []*dispatcher
-	suspects, runs := newSuspects(w.config.Concurrency), &atomic.Int64{}
-	client := NewClient(w.redis).Encrypt(w.config.PayloadKeys)
-	client.owed = true
-	var escaped []string
-	for _, kind := range w.Kinds() {
-		escaped = append(escaped, rediskey.Escape(kind))
-	}
-	kinds := kindList(escaped)
-	// No call takes longer than this: it would have been cut off.
-	lease := store.Timeout
-	for _, h := range w.handlers {
-		lease = max(lease, h.timeout+store.Timeout)
-	}
-	for of, name := range w.partitions() {
-		replans := newReplans()
-		limits := &effective.Calendars{Queue: name, Redis: w.redis, Seen: (&kindLog{handlers: w.handlers, logger: w.logger}).look}
-		pauses, starving := &pauses{}, &starvation{}
-		d := &dispatcher{
-			queue: name, of: of, worker: id, runs: runs, kinds: kinds, redis: w.redis, capacity: capacity, observer: w.observer, logger: w.logger,
-			limits: limits, clock: clocks[name], pauses: pauses, starving: starving, sending: sending,
-			roles: roles, live: w.live[name], poll: slowed(of, w.poll, slowDispatch), wakes: make(chan struct{}, 1), called: make(chan struct{}, 1), stepped: make(chan struct{}, 1), replans: replans, lease: lease,
-		}
-		g := (&gate{
-			queue: name, of: of, clocks: clocks, redis: w.redis, handlers: w.handlers, observer: w.observer, logger: w.logger,
-			clock: clocks[name], capacity: capacity, suspects: suspects, sending: sending, client: client, keys: w.config.PayloadKeys, live: w.live[name], renewals: renewals,
-			limits: limits, pauses: pauses, starving: starving, onWake: d.wake, replans: replans, lease: lease,
-			base: base, running: running, stopping: stopping, ended: ended,
-		}).init()
-		d.hand = g.take
-		dispatchers = append(dispatchers, d)
-	}
-	return dispatchers
-}
-
-// kindList joins kinds into the form in which the scripts look them up.
-func kindList(kinds []string) string { return "," + strings.Join(kinds, ",") + "," }

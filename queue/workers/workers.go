@@ -18,7 +18,7 @@ import (
 
 // Info is what a worker reported about itself in its last heartbeat.
 type Info struct {
-	ID          string    `json:"id"` // of this run of the worker
+	ID          string    `json:"id"` // of this run of the worker; another run begins when a queue gets other partitions
 	Host        string    `json:"host"`
 	PID         int       `json:"pid"`
 	Version     string    `json:"version,omitempty"` // of its module, or the commit; "": not known

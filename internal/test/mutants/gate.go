@@ -117,7 +117,7 @@ var gateMutants = []mutant{
 		"no fence", "a worker that stops takes no job from a worker that lives", "queue TestAbandon",
 	},
 	{
-		"queue/worker.go", `heart.begin(alive)`, `heart.info.Started = clocks[w.queues[0].Queue].now()`,
+		"queue/session.go", `heart.begin(alive)`, `heart.info.Started = clocks[s.queues[0].Queue].now()`,
 		"wrong order", "a worker is listed when it makes its first call", "queue TestWorkerWithoutQueues",
 	},
 	{

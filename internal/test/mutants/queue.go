@@ -3,7 +3,7 @@ package main
 // queueMutants break the scripts of package queue.
 var queueMutants = []mutant{
 	{
-		"queue/fitness.go", `if len(away) == len(w.homes()) {`, `if len(away) < len(w.homes()) {`,
+		"queue/fitness.go", `if len(away) == len(s.homes()) {`, `if len(away) < len(s.homes()) {`,
 		"swapped branch", "a worker is ready while it serves some of its queues", "queue TestReadyBesideAMasterAway",
 	},
 	{
@@ -72,7 +72,7 @@ var queueMutants = []mutant{
 		"missing check", "no worker starts without the limits of its queue", "queue TestStartBesideANodeAway",
 	},
 	{
-		"queue/fitness.go", `return w.without(ctx, err)`, `return err`,
+		"queue/fitness.go", `return s.without(ctx, err)`, `return err`,
 		"no escape", "workers start while a node of a Cluster is away", "queue TestStartBesideANodeAway",
 	},
 	{
