@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -52,8 +53,9 @@ var (
 	ErrRedisFull = errors.New("redis is full")
 )
 
-// errNoPartition reports that a queue has other partitions than when the client last looked.
-var errNoPartition = errors.New("certainly not enqueued: the queue has other partitions than a moment ago")
+// errNoPartition reports that a queue has other partitions than when the client last looked, or that the
+// tenant moves between two of them.
+var errNoPartition = errors.New("certainly not enqueued: the tenant is in another partition of the queue than a moment ago, or on its way there; try again")
 
 // defaultFullAt leaves a quarter of maxmemory to the jobs that were accepted before: to their
 // limits, results, logs and follow-ups.
@@ -139,22 +141,28 @@ type Result struct {
 //
 // Concurrent calls share round trips. A single call is sent at once.
 func (c *Client) Enqueue(ctx context.Context, job Job) (Receipt, error) {
-	again := &retry{}
-	for try := 1; ; try++ {
-		a, err := c.prepare(ctx, job, time.Now(), again)
-		if err != nil {
-			return Receipt{}, err
-		}
-		answer, err := c.deliverOne(ctx, a, again)
-		if err != nil {
-			return Receipt{}, err
-		}
-		result := Result{Receipt: Receipt{ID: a.id, Queue: a.queue()}}
-		if result.read(answer, a); try > 1 || !errors.Is(result.Err, errNoPartition) {
+	seeking := &retry{}
+	for try := 0; ; try++ {
+		result := c.enqueueOne(ctx, job, try)
+		if !errors.Is(result.Err, errNoPartition) || !seeking.seek(ctx, try) {
 			return result.Receipt, result.Err
 		}
-		c.routes.forget(a.home)
 	}
+}
+
+func (c *Client) enqueueOne(ctx context.Context, job Job, try int) Result {
+	again := &retry{}
+	a, err := c.prepare(ctx, job, time.Now(), again, try)
+	if err != nil {
+		return Result{Err: err}
+	}
+	answer, err := c.deliverOne(ctx, a, again)
+	if err != nil {
+		return Result{Err: err}
+	}
+	result := Result{Receipt: Receipt{ID: a.id, Queue: a.queue()}}
+	c.read(&result, answer, a)
+	return result
 }
 
 const (
@@ -167,31 +175,34 @@ const (
 // own, and the jobs may be for several queues. The results have the order of jobs, and so
 // do the jobs of a lane.
 func (c *Client) EnqueueMany(ctx context.Context, jobs []Job) []Result {
-	results := make([]Result, len(jobs))
-	for from := 0; from < len(jobs); from += maxPrepared {
-		to := min(from+maxPrepared, len(jobs))
-		c.enqueueSome(ctx, jobs[from:to], results[from:to])
+	results, left := make([]Result, len(jobs)), make([]int, len(jobs))
+	for i := range jobs {
+		left[i] = i
 	}
-	for i, result := range results {
-		if errors.Is(result.Err, errNoPartition) {
-			results[i].Receipt, results[i].Err = c.Enqueue(ctx, jobs[i])
+	seeking := &retry{}
+	for try := 0; ; try++ {
+		for some := range slices.Chunk(left, maxPrepared) {
+			c.enqueueSome(ctx, jobs, some, results, try)
+		}
+		left = slices.DeleteFunc(left, func(i int) bool { return !errors.Is(results[i].Err, errNoPartition) })
+		if len(left) == 0 || !seeking.seek(ctx, try) {
+			return results
 		}
 	}
-	return results
 }
 
-// enqueueSome sends the jobs of each partition in their order, and the partitions side by side: one
+// enqueueSome sends those jobs of each partition in their order, and the partitions side by side: one
 // whose node does not answer keeps no other waiting.
-func (c *Client) enqueueSome(ctx context.Context, jobs []Job, results []Result) {
+func (c *Client) enqueueSome(ctx context.Context, jobs []Job, some []int, results []Result, try int) {
 	now, again := time.Now(), &retry{}
 	batches := map[place][]*batchOf{} // one round trip is for one
-	for i, job := range jobs {
-		a, err := c.prepare(ctx, job, now, again)
+	for _, i := range some {
+		a, err := c.prepare(ctx, jobs[i], now, again, try)
 		if err != nil {
 			results[i].Err = err
 			continue
 		}
-		results[i].Receipt = Receipt{ID: a.id, Queue: a.queue()}
+		results[i] = Result{Receipt: Receipt{ID: a.id, Queue: a.queue()}}
 		all := batches[a.place()]
 		if len(all) == 0 || !all[len(all)-1].fits(a) {
 			all = append(all, &batchOf{})
@@ -226,16 +237,15 @@ func (b *batchOf) add(a accepted, at int) {
 	b.jobs, b.at, b.bytes = append(b.jobs, a), append(b.at, at), b.bytes+a.size()
 }
 
-// prepare applies the functions of [Client.Use], finds the queue of a job, checks the job
-// and encodes it.
-func (c *Client) prepare(ctx context.Context, job Job, now time.Time, again *retry) (accepted, error) {
+// prepare applies the functions of [Client.Use], finds the partition of a job, checks the job
+// and encodes it. try is how often the job was refused because it was in no partition of its own.
+func (c *Client) prepare(ctx context.Context, job Job, now time.Time, again *retry, try int) (accepted, error) {
 	job, err := c.changed(ctx, job)
 	if err != nil {
 		return accepted{}, err
 	}
-	forgot := false
 	for {
-		home, err := c.routes.homeOf(ctx, job, now)
+		home, err := c.routes.homeOf(ctx, job, now, try)
 		var a accepted
 		if err == nil {
 			if a, err = c.accept(ctx, job, home, now); err == nil {
@@ -247,11 +257,6 @@ func (c *Client) prepare(ctx context.Context, job Job, now time.Time, again *ret
 				err = nil // others has it
 			}
 			err = errors.Join(err, others)
-		}
-		if errors.Is(err, errNoPartition) && !forgot {
-			c.routes.forget(home)
-			forgot = true
-			continue
 		}
 		if _, asked := errors.AsType[*lookupError](err); asked && passing(err) && again.wait(ctx, time.Time{}) {
 			continue
@@ -268,7 +273,7 @@ func (c *Client) QueueOf(ctx context.Context, job Job, since time.Time) (string,
 	if !check.KindPattern.MatchString(job.Kind) {
 		return "", nil
 	}
-	home, err := c.routes.homeOf(ctx, job, since)
+	home, err := c.routes.homeOf(ctx, job, since, 0)
 	return partition.QueueOf(home), err
 }
 
@@ -278,8 +283,15 @@ func (c *Client) send(ctx context.Context, batch *batchOf, results []Result, aga
 		if err != nil && !isRefusal(answers, n) {
 			results[i] = Result{Err: err}
 		} else {
-			results[i].read(answers[n], batch.jobs[n])
+			c.read(&results[i], answers[n], batch.jobs[n])
 		}
+	}
+}
+
+// read sets the result of a job from one answer of enqueue.lua.
+func (c *Client) read(r *Result, answer any, a accepted) {
+	if r.read(answer, a); errors.Is(r.Err, errNoPartition) {
+		c.routes.forget(a.home)
 	}
 }
 

@@ -33,7 +33,7 @@ type accepted struct {
 	next          []byte // its followUps as JSON; nil: none
 
 	durability limits.Durability // of its queue
-	layout     string            // its [partition.Layout.Sum] when the partition was chosen
+	layout     string            // its [partition.Layout.Sum] when the partition was chosen; if the tenant moves, [store.Leaves] or [store.Arrives] follows
 }
 
 // place is a partition, and the layout by which it was chosen. A request is for one.

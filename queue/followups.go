@@ -126,7 +126,7 @@ func (c *Client) checkNext(ctx context.Context, job Job, now time.Time, path str
 	for _, f := range job.children() {
 		child, path := *f.job, path+f.field+"."
 		child.Tenant = cmp.Or(child.Tenant, job.Tenant)
-		home, err := c.routes.homeOf(ctx, child, now)
+		home, err := c.routes.homeOf(ctx, child, now, 0)
 		if err == nil {
 			_, err = child.accept(home, now)
 		}
@@ -139,7 +139,7 @@ func (c *Client) checkNext(ctx context.Context, job Job, now time.Time, path str
 	if problem := callbackProblem(job.Callback); problem != "" {
 		return append(errs, validation.Field(path+"callback", problem))
 	}
-	if _, err := c.routes.homeOf(ctx, Job{Kind: callbackKind}, now); err != nil {
+	if _, err := c.routes.homeOf(ctx, Job{Kind: callbackKind}, now, 0); err != nil {
 		if wrong, ok := errors.AsType[*validation.Error](err); ok {
 			err = validation.Field(path+"callback", wrong.Reason)
 		}

@@ -51,7 +51,7 @@ func readTicks(ctx context.Context, client redis.UniversalClient, all []Periodic
 			if state.Err != nil {
 				continue
 			}
-			home, err := routes.homeOf(ctx, state.Job, began)
+			home, err := routes.homeOf(ctx, state.Job, began, 0)
 			if _, invalid := errors.AsType[*validation.Error](err); invalid {
 				continue // no tick can be enqueued
 			}

@@ -78,7 +78,7 @@ type PeriodicState struct {
 }
 
 const (
-	periodicKey      = "headgate:periodic"       // hash: id -> storedPeriodic as JSON; '' -> number of changes
+	periodicKey      = store.PeriodicKey         // hash: id -> storedPeriodic as JSON; '' -> number of changes
 	periodicFiredKey = "headgate:periodic:fired" // hash, see periodic.lua
 
 	maxPeriodicID   = 200
@@ -158,9 +158,11 @@ func (c *Client) RemovePeriodic(ctx context.Context, id string) (bool, error) {
 		err = c.redis.HDel(ctx, periodicFiredKey, id).Err()
 	}
 	if stored, _, unreadable := decodePeriodic([]byte(text)); err == nil && unreadable == nil {
-		var home string
-		if home, err = c.routes.homeOf(ctx, *stored.Job.job(), time.Now()); err == nil {
-			err = c.redis.Del(ctx, tickKey(home, id)).Err()
+		for try := range 2 { // its tenant may move
+			var home string
+			if home, err = c.routes.homeOf(ctx, *stored.Job.job(), time.Now(), try); err == nil {
+				err = c.redis.Del(ctx, tickKey(home, id)).Err()
+			}
 		}
 	}
 	if err != nil {
@@ -248,7 +250,7 @@ func (c *Client) checkPeriodic(ctx context.Context, p Periodic) (storedPeriodic,
 	}
 	plain := p.Job
 	plain.At, plain.In, plain.Key, plain.Deadline = time.Time{}, 0, "", time.Time{}
-	home, err := c.routes.homeOf(ctx, plain, time.Now())
+	home, err := c.routes.homeOf(ctx, plain, time.Now(), 0)
 	if err == nil {
 		_, err = c.accept(ctx, plain, home, time.Now())
 	}

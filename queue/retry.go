@@ -61,6 +61,12 @@ func (r *retry) wait(ctx context.Context, unknown time.Time) bool {
 	}
 }
 
+// seek waits before a job is sent to where its tenant is, after it was sent to where it is not. While a
+// tenant moves, tries go to its two partitions in turn.
+func (r *retry) seek(ctx context.Context, try int) bool {
+	return try%2 == 0 && ctx.Err() == nil || r.wait(ctx, time.Time{})
+}
+
 // unsentError reports that a request was not sent at all.
 type unsentError struct{ err error }
 

@@ -63,10 +63,11 @@ func newRoutes(client redis.UniversalClient) *routes {
 }
 
 // homeOf returns the partition of a job: that of its tenant in the queue that the job names, unless the
-// limits of that list other kinds or allow only a shorter retention, or in that of its kind. A job is refused by
-// what Redis held at a time not before since. Errors: [validation.Error], with [ErrUnknownQueue] as its cause if
+// limits of that list other kinds or allow only a shorter retention, or in that of its kind. Of a tenant that
+// moves it returns the partition that it leaves, and if the number of tries is odd the other one. A job is refused
+// by what Redis held at a time not before since. Errors: [validation.Error], with [ErrUnknownQueue] as its cause if
 // the queue must have limits and has none.
-func (r *routes) homeOf(ctx context.Context, job Job, since time.Time) (string, error) {
+func (r *routes) homeOf(ctx context.Context, job Job, since time.Time, try int) (string, error) {
 	queue := job.Queue
 	if queue == "" {
 		var err error
@@ -92,7 +93,7 @@ func (r *routes) homeOf(ctx context.Context, job Job, since time.Time) (string, 
 		}
 		ok := (list.found || !r.published) && (len(list.kinds) == 0 || slices.Contains(list.kinds, job.Kind))
 		if tooLong = ok && list.maxRetention > 0 && job.Retention > list.maxRetention; ok && !tooLong {
-			return list.layout.Home(job.Tenant), nil
+			return oneOf(list.layout.Homes(job.Tenant), try), nil
 		}
 	}
 	if tooLong {
@@ -160,6 +161,17 @@ func (r *routes) route(ctx context.Context, kind string, since time.Time) (strin
 	return "", validation.Field("kind", "no queue serves "+check.Quote(kind)+like)
 }
 
+func oneOf(homes []string, try int) string { return homes[try%len(homes)] }
+
+// homeIn returns the partition of a tenant in a queue, as homeOf does.
+func (r *routes) homeIn(ctx context.Context, queue, tenant string, try int) (string, error) {
+	list, err := r.listing(ctx, queue, tenant, routesAge, false)
+	if err != nil {
+		return "", err
+	}
+	return oneOf(list.layout.Homes(tenant), try), nil
+}
+
 func ageOf(fresh bool, since time.Time) time.Duration {
 	if fresh {
 		return time.Since(since)
@@ -204,7 +216,7 @@ func (r *routes) forget(home string) {
 // find returns the partition of a job; that of any if there is no such job.
 func (r *routes) find(ctx context.Context, queue, id string) (string, error) {
 	list, err := r.listing(ctx, queue, "", routesAge, false)
-	if err != nil || list.layout.N == 1 {
+	if err != nil || list.layout.Whole() {
 		return queue, err
 	}
 	home, _, err := store.FindJob(ctx, r.redis, list.layout, id)
@@ -251,10 +263,16 @@ func (r *routes) locate(ctx context.Context, job Job, a *accepted) error {
 	if err != nil {
 		return &lookupError{job.Kind, err}
 	}
-	if list.layout.Home(job.Tenant) != a.home {
+	homes := list.layout.Homes(job.Tenant)
+	side := slices.Index(homes, a.home)
+	if side < 0 {
+		r.forget(a.home)
 		return fmt.Errorf("enqueue in %q: %w", a.queue(), errNoPartition)
 	}
 	a.durability, a.layout = list.durability, list.sum
+	if len(homes) > 1 {
+		a.layout += []string{store.Leaves, store.Arrives}[side]
+	}
 	return nil
 }
 

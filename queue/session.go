@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/queue/internal/chores"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/logkey"
+	"github.com/headgate/headgate/queue/internal/mover"
 	"github.com/headgate/headgate/queue/internal/serving"
 	"github.com/headgate/headgate/queue/internal/store"
 )
@@ -39,6 +40,7 @@ type session struct {
 	renewals    *renewals
 	dispatchers []*dispatcher
 	recoverers  []*recoverer
+	movers      []*mover.Mover // of the queues whose tenants move
 
 	parts    sync.WaitGroup
 	stop     context.CancelFunc // ends the parts
@@ -116,6 +118,9 @@ func (s *session) start(ctx context.Context) error {
 	for _, r := range s.recoverers {
 		s.parts.Go(func() { r.Run(background) })
 	}
+	for _, m := range s.movers {
+		s.parts.Go(func() { m.Run(background) })
+	}
 	for _, clock := range each {
 		s.parts.Go(func() { clock.Run(background) })
 	}
@@ -182,6 +187,9 @@ func (s *session) prepare() {
 	}
 	calendars := map[string]*effective.Calendars{}
 	for _, of := range s.queues {
+		if of.From != nil {
+			s.movers = append(s.movers, &mover.Mover{Of: of, Worker: s.id, Longest: lease, Redis: s.redis, Logger: s.logger})
+		}
 		for _, name := range of.Names() {
 			replans := newReplans()
 			limits := &effective.Calendars{Queue: name, Redis: s.redis, Seen: (&kindLog{handlers: s.handlers, logger: s.logger}).look}

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -182,18 +183,31 @@ func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
 	return answers, nil
 }
 
+// partitions returns the partitions that the queue has now. A call may have begun before it got others.
+func (g *gate) partitions() []string {
+	if g.of.Whole() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
+	defer cancel()
+	if now, err := store.ReadLayout(ctx, g.redis, g.of.Queue); err == nil && !now.Whole() {
+		return now.Names()
+	}
+	return g.of.Names()
+}
+
 // spread pauses the other partitions of the queue, because their calls go to the same account. One that
 // does not answer is paused by the provider's answer to its next call.
 func (g *gate) spread(h hold) {
 	began := boottime.Now()
-	for _, home := range g.of.Names() {
+	for _, home := range g.partitions() {
 		if home == g.queue {
 			continue
 		}
 		g.running.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
 			defer cancel()
-			until := g.clocks[home].now().Add(h.length - (boottime.Now() - began))
+			until := cmp.Or(g.clocks[home], g.clock).now().Add(h.length - (boottime.Now() - began))
 			_, err := store.PauseScript.Run(ctx, g.redis, store.ScriptKeys(home), home, store.WholeQueue, until.UnixMicro(), h.reason, "", "", "")
 			if err != nil {
 				g.logger.Warn("a pause of the account did not reach another partition of the queue", logkey.Queue, home, logkey.Error, err)

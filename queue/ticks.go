@@ -54,6 +54,7 @@ type entry struct {
 	next    int64 // next tick, Unix seconds
 	order   int64 // random, so that workers fire the ticks of a second in different orders
 	refused int64 // tick that was rejected and is tried again; 0: none
+	strayed int   // how often a tick was sent to a partition that does not have the tenant
 }
 
 const (
@@ -191,7 +192,9 @@ type shot struct {
 // ticks. It returns the entries whose job was rejected, for a later round.
 func (t *ticks) fire(ctx context.Context, due []*entry, now int64, attended bool) (refused []*entry, err error) {
 	refuse := func(s shot, err error) {
-		if s.refused != s.tick {
+		if errors.Is(err, errNoPartition) {
+			s.strayed++ // the next round tries the other partition of a tenant that moves
+		} else if s.refused != s.tick {
 			s.refused = s.tick
 			t.logger.Warn("a periodic job was rejected; retrying until its next tick",
 				logPeriodic, s.id, logTick, time.Unix(s.tick, 0).UTC(), logkey.Error, err)
@@ -210,7 +213,7 @@ func (t *ticks) fire(ctx context.Context, due []*entry, now int64, attended bool
 			t.goOn(e, now)
 			continue
 		}
-		s.home, err = t.client.routes.homeOf(ctx, e.job, began)
+		s.home, err = t.client.routes.homeOf(ctx, e.job, began, e.strayed)
 		if _, invalid := errors.AsType[*validation.Error](err); invalid {
 			refuse(s, err)
 			continue
@@ -260,7 +263,7 @@ func (t *ticks) goOn(e *entry, after int64) {
 	}
 }
 
-// choose fixes the partition of each tick, the same for all workers, and drops ticks that were
+// choose fixes the queue of each tick, the same for all workers, and drops ticks that were
 // already fired.
 func (t *ticks) choose(ctx context.Context, shots []shot) ([]shot, error) {
 	if len(shots) == 0 {
@@ -268,7 +271,7 @@ func (t *ticks) choose(ctx context.Context, shots []shot) ([]shot, error) {
 	}
 	var args []any
 	for _, s := range shots {
-		args = append(args, s.id, s.tick, s.home)
+		args = append(args, s.id, s.tick, partition.QueueOf(s.home))
 	}
 	reply, err := t.run(ctx, store.PeriodicChooseScript, []string{periodicFiredKey}, args...)
 	if err != nil {
@@ -286,7 +289,11 @@ func (t *ticks) choose(ctx context.Context, shots []shot) ([]shot, error) {
 			t.goOn(s.entry, max(after, s.tick))
 			continue
 		}
-		s.home = queue
+		if queue != partition.QueueOf(s.home) {
+			if s.home, err = t.client.routes.homeIn(ctx, queue, s.job.Tenant, s.strayed); err != nil {
+				return nil, err
+			}
+		}
 		left = append(left, s)
 	}
 	return left, answers.End()
@@ -418,7 +425,7 @@ func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
 		return nil, fmt.Errorf("enqueue in %q: %w", partition.QueueOf(home), err)
 	}
 	for i, s := range batch {
-		results[i].read(answers[i], s.accepted)
+		t.client.read(&results[i], answers[i], s.accepted)
 	}
 	return results, nil
 }

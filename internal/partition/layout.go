@@ -19,6 +19,9 @@ type Layout struct {
 	Queue string
 	N     int            // partitions: 1 to [MaxPartitions]
 	Pins  map[string]int // tenant → its partition, 1 to N, whatever its hash says
+
+	// From is what it was before, until the last tenant has moved. nil: all are where the layout says.
+	From *Layout
 }
 
 // Check returns an error that names the first invalid value.
@@ -33,6 +36,9 @@ func (l Layout) Check() error {
 		if i < 1 || i > l.N {
 			return fmt.Errorf("partition %d of tenant %s must be 1 to %d", i, check.Quote(tenant), l.N)
 		}
+	}
+	if l.From != nil {
+		return l.From.Check()
 	}
 	return nil
 }
@@ -82,23 +88,33 @@ func (l Layout) Name(i int) string {
 	return l.Queue + separator + strconv.Itoa(i)
 }
 
-// Names returns the names of all partitions, in order.
+// Names returns the names of all partitions, in order; while tenants move, also of those that they leave.
 func (l Layout) Names() []string {
-	names := make([]string, l.N)
+	n := l.N
+	if l.From != nil {
+		n = max(n, l.From.N)
+	}
+	names := make([]string, n)
 	for i := range names {
 		names[i] = l.Name(i + 1)
 	}
 	return names
 }
 
-// Equal reports whether two layouts put all tenants into the same partitions.
+// Equal reports whether two layouts put all tenants into the same partitions, and move them from the same.
 func (l Layout) Equal(other Layout) bool {
+	if (l.From == nil) != (other.From == nil) || l.From != nil && !l.From.Equal(*other.From) {
+		return false
+	}
 	return l.Queue == other.Queue && l.N == other.N && maps.Equal(l.Pins, other.Pins)
 }
 
+// Moving is what the [Layout.Sum] of a layout begins with while tenants move.
+const Moving = "~"
+
 // Sum returns a text that differs from that of any other layout of the queue; "" for an undivided queue.
 func (l Layout) Sum() string {
-	if l.N == 1 {
+	if l.N == 1 && l.From == nil {
 		return ""
 	}
 	sum := fnv.New64a()
@@ -106,11 +122,30 @@ func (l Layout) Sum() string {
 	for _, tenant := range slices.Sorted(maps.Keys(l.Pins)) {
 		fmt.Fprintf(sum, " %q %d", tenant, l.Pins[tenant])
 	}
-	return strconv.FormatUint(sum.Sum64(), 36)
+	if l.From == nil {
+		return strconv.FormatUint(sum.Sum64(), 36)
+	}
+	fmt.Fprint(sum, " from ", l.From.Sum())
+	return Moving + strconv.FormatUint(sum.Sum64(), 36)
 }
 
-// Home returns the name of the partition of a tenant.
+// Home returns the name of the partition of a tenant; while it moves, of the one where it will be.
 func (l Layout) Home(tenant string) string { return l.Name(l.Of(tenant)) }
+
+// Homes returns the partitions in which a tenant may be, the one that it leaves first. Only while tenants
+// move, some have two.
+func (l Layout) Homes(tenant string) []string {
+	home := l.Home(tenant)
+	if l.From != nil {
+		if was := l.From.Home(tenant); was != home {
+			return []string{was, home}
+		}
+	}
+	return []string{home}
+}
+
+// Whole reports whether the queue is undivided, and no tenant moves.
+func (l Layout) Whole() bool { return l.N == 1 && l.From == nil }
 
 // QueueOf returns the queue of a partition by its name, and any other name as it is.
 func QueueOf(name string) string {

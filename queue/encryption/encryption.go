@@ -24,6 +24,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/headgate/headgate/internal/partition"
 )
 
 // mark begins every encrypted text. The id of its key, a zero byte and the ciphertext follow.
@@ -94,8 +96,9 @@ type Place struct {
 	field     Field
 }
 
-// PlaceOf returns the place of a field of a job.
-func PlaceOf(queue, id string, field Field) Place { return Place{queue, id, field} }
+// PlaceOf returns the place of a field of a job. queue may be a partition: the place is that of its queue, because
+// jobs move between the partitions of a queue.
+func PlaceOf(queue, id string, field Field) Place { return Place{partition.QueueOf(queue), id, field} }
 
 // Encrypt returns a text for a place. Without keys, or for an empty text, it is the text itself.
 func (k *Keys) Encrypt(text []byte, in Place) []byte {

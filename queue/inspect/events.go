@@ -91,7 +91,7 @@ func eventsOf(ctx context.Context, client redis.UniversalClient, queue string, a
 	if err != nil {
 		return nil, err
 	}
-	if l.N == 1 {
+	if l.Whole() {
 		return readEvents(ctx, client, queue, after, n)
 	}
 	type part struct {

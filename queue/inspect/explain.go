@@ -145,7 +145,7 @@ func (in *Inspector) explain(ctx context.Context, queue, id string) (home string
 		return "", e, task, err
 	}
 	home = l.Names()[0]
-	if l.N > 1 {
+	if !l.Whole() {
 		if home, _, err = in.find(ctx, queue, id); err != nil {
 			return "", e, task, err
 		}

@@ -81,8 +81,8 @@ func (in *Inspector) Gauges(ctx context.Context, queue string) (Gauges, error) {
 	if err == nil {
 		names, err = in.answering(ctx, l)
 	}
-	if err == nil && len(names) < l.N {
-		err = &AwayError{queue, l.N - len(names), l.N} // sums of some would look as if jobs had gone
+	if err == nil && len(names) < len(l.Names()) {
+		err = awayOf(l, names) // sums of some would look as if jobs had gone
 	}
 	var all []Gauges
 	if err == nil {
@@ -191,8 +191,9 @@ func (in *Inspector) TenantGauges(ctx context.Context, queue string, tenants []s
 	}
 	fields, places := map[string][]string{}, map[string][]int{} // by partition
 	for i, tenant := range tenants {
-		home := l.Home(tenant)
-		fields[home], places[home] = append(fields[home], rediskey.Escape(tenant)), append(places[home], i)
+		for _, home := range l.Homes(tenant) {
+			fields[home], places[home] = append(fields[home], rediskey.Escape(tenant)), append(places[home], i)
+		}
 	}
 	pipe, counted := in.redis.Pipeline(), map[string]*redis.SliceCmd{}
 	for home, names := range fields {
@@ -205,7 +206,8 @@ func (in *Inspector) TenantGauges(ctx context.Context, queue string, tenants []s
 	for home, reply := range counted {
 		for n, text := range store.Texts(reply.Val()) {
 			i, n := places[home][n], store.ReadCounts(text)
-			all[i] = TenantGauges{tenants[i], n.Waiting, n.Done, n.Jobs, n.Bytes}
+			g := &all[i] // a tenant that moves may have two partitions
+			g.Tenant, g.Waiting, g.Done, g.Stored, g.StoredBytes = tenants[i], g.Waiting+n.Waiting, g.Done+n.Done, g.Stored+n.Jobs, g.StoredBytes+n.Bytes
 		}
 	}
 	return all, nil

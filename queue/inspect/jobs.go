@@ -114,11 +114,13 @@ func (in *Inspector) ListJobs(ctx context.Context, queue string, q JobQuery) (Jo
 	if err != nil {
 		return JobPage{}, fmt.Errorf("list the jobs of queue %q: %w", queue, err)
 	}
-	released, homes := q.State == lifecycle.StatePending || q.State == lifecycle.StateActive, []string{l.Home(q.Tenant)}
-	if q.Tenant == "" {
+	released, homes := q.State == lifecycle.StatePending || q.State == lifecycle.StateActive, make([]string, 1)
+	if q.Tenant != "" {
+		homes[0], err = store.HomeOf(ctx, in.redis, l, q.Tenant)
+	} else {
 		homes, err = in.answering(ctx, l)
 		if err == nil && released && slices.Contains(l.Names(), at.id) && !slices.Contains(homes, at.id) {
-			err = &AwayError{queue, l.N - len(homes), l.N}
+			err = awayOf(l, homes)
 		}
 	}
 	var page JobPage

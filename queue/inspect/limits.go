@@ -27,7 +27,10 @@ func LimitsInForce(ctx context.Context, client redis.UniversalClient, queue, ten
 	l, err := store.ReadLayout(ctx, client, queue)
 	var e effective.Limits
 	if err == nil {
-		e, _, err = effective.ReadTenant(ctx, client, l.Home(tenant), field)
+		var home string
+		if home, err = store.HomeOf(ctx, client, l, tenant); err == nil {
+			e, _, err = effective.ReadTenant(ctx, client, home, field)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("limits of queue %q: %w", queue, err)

@@ -85,8 +85,8 @@ func (in *Inspector) Overview(ctx context.Context, queue string) (Overview, erro
 		return Overview{}, fmt.Errorf("overview of queue %q: %w", queue, err)
 	}
 	o := mergeOverviews(all)
-	if len(names) < l.N {
-		o.Unserved = append(o.Unserved, Unserved{Queue: queue, Away: l.N - len(names), Of: l.N})
+	if away := awayOf(l, names); away.Away > 0 {
+		o.Unserved = append(o.Unserved, Unserved{Queue: queue, Away: away.Away, Of: away.Of})
 	}
 	return o, nil
 }

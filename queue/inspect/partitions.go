@@ -17,8 +17,7 @@ import (
 // A queue in partitions is shown as one queue. What is about a tenant or a job is read in its partition,
 // and what is about the queue in all of them. An undivided queue has one partition, with its name.
 
-// layoutAge is how long the partitions of a queue are known. They change only while the queue is not in
-// Redis.
+// layoutAge is how long the partitions of a queue are known.
 const layoutAge = time.Second
 
 // layout returns the partitions of a queue.
@@ -41,7 +40,10 @@ func (in *Inspector) layout(ctx context.Context, queue string) (partition.Layout
 // home returns the partition of a tenant.
 func (in *Inspector) home(ctx context.Context, queue, tenant string) (string, error) {
 	l, err := in.layout(ctx, queue)
-	return l.Home(tenant), err
+	if err != nil {
+		return "", err
+	}
+	return store.HomeOf(ctx, in.redis, l, tenant)
 }
 
 // ofEach asks all partitions at once, and returns their answers in order.
@@ -67,10 +69,10 @@ const awayAfter = time.Second
 // answering returns the partitions whose Redis answers. An undivided queue is not asked: its questions fail
 // by themselves. The error is that of all, if none answers.
 func (in *Inspector) answering(ctx context.Context, l partition.Layout) (names []string, err error) {
-	if l.N == 1 {
-		return l.Names(), nil
-	}
 	all := l.Names()
+	if l.Whole() {
+		return all, nil
+	}
 	_, errs := fanout.Ask(ctx, awayAfter, all, func(ctx context.Context, name string) (time.Time, error) {
 		return store.Time(ctx, in.redis, store.Key(name, "waiting"))
 	})
@@ -92,6 +94,12 @@ func (in *Inspector) answering(ctx context.Context, l partition.Layout) (names [
 type AwayError struct {
 	Queue    string
 	Away, Of int
+}
+
+// awayOf returns the error for a queue of which only some partitions answer.
+func awayOf(l partition.Layout, answering []string) *AwayError {
+	all := len(l.Names())
+	return &AwayError{l.Queue, all - len(answering), all}
 }
 
 func (e *AwayError) Error() string {

@@ -29,7 +29,7 @@ type Scope struct {
 type Pause struct {
 	Scope
 	Until  time.Time // zero: until it is resumed
-	By     string    // "operator" or "provider", which asked for fewer calls
+	By     string    // "operator", "provider", which asked for fewer calls, or "move": the tenant moves to another partition
 	Reason string    // of an operator: "ACTOR: REASON"
 
 	// Tried reports whether it is a hold: calls failed, or an account is used up. When it
@@ -55,6 +55,8 @@ func (p Pause) Text(now time.Time) string {
 		text = "held back, and the next job will try it"
 	case p.Tried:
 		text = "held back" + until
+	case p.By == byMove:
+		text = "held back for a moment"
 	case p.By == byProvider:
 		text = "paused by the provider" + until
 	default:
@@ -70,7 +72,10 @@ func (p Pause) Text(now time.Time) string {
 	return text
 }
 
-const byProvider = "provider"
+const (
+	byProvider = "provider"
+	byMove     = "move"
+)
 
 // String returns the scope as text: tenant acme, kind email, the whole queue.
 func (s Scope) String() string {
@@ -100,6 +105,8 @@ func readScope(field string) (s Scope) {
 	}
 	first, second, _ := strings.Cut(name, ";")
 	switch what {
+	case "m":
+		s.Tenant = store.Unescape(name)
 	case "k":
 		s.Kind = store.Unescape(name)
 	case "a":

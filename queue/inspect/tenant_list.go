@@ -16,6 +16,7 @@ import (
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -246,8 +247,17 @@ func (t *tenantList) late() time.Duration {
 // readTenants reads the list of tenants in pieces. In the background it rests most of the
 // time.
 func readTenants(ctx context.Context, client redis.UniversalClient, l partition.Layout, queue string, rest func(time.Duration)) (*tenantList, error) {
+	var states map[string]string
+	if l.From != nil {
+		var err error
+		if states, err = store.ScanHash(ctx, client, store.MovesKey(queue)); err != nil {
+			return nil, err
+		}
+	}
 	scan := tenantScan{
-		here:   func(tenant string) bool { return l.N == 1 || l.Home(tenant) == queue },
+		here: func(tenant string) bool {
+			return l.Whole() || store.IsAt(l, queue, tenant, states[rediskey.Escape(tenant)])
+		},
 		list:   &tenantList{entries: map[string]*tenantEntry{}, lanes: map[string][]string{}, sorted: map[TenantQuery][]ranked{}},
 		shared: map[string]effective.Tenant{},
 		lanes:  len(effective.Attributes(limits.Queue{})) > 0, // as in a queue without limits
@@ -268,7 +278,7 @@ func readTenants(ctx context.Context, client redis.UniversalClient, l partition.
 // tenantScan reads a list of tenants.
 type tenantScan struct {
 	list   *tenantList
-	here   func(tenant string) bool // whether its partition is read: the limits are in all of them
+	here   func(tenant string) bool // whether the partition has it: the limits are in all of them
 	shared map[string]effective.Tenant
 	lanes  bool
 }

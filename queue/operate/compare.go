@@ -55,13 +55,21 @@ func Compare(ctx context.Context, client redis.UniversalClient, limits limits.Se
 }
 
 func compareQueue(ctx context.Context, client redis.UniversalClient, queue string, set limits.Set) (Comparison, error) {
-	after, err := stored(set, queue)
+	layout := layoutOf(set, queue)
+	was, found, err := inRedis(ctx, client, layout)
+	if err != nil {
+		return Comparison{}, err
+	}
+	if found && was.From != nil {
+		layout.From = was.From // tenants on their way are no difference
+	}
+	after, err := stored(set, layout)
 	if err != nil {
 		return Comparison{}, err
 	}
 	c := Comparison{Queue: queue}
 	var before map[string]string
-	for _, name := range layoutOf(set, queue).Names() {
+	for _, name := range layout.Names() {
 		if before, err = store.ScanHash(ctx, client, store.Key(name, "limits")); err != nil {
 			return Comparison{}, err
 		}
@@ -74,11 +82,11 @@ func compareQueue(ctx context.Context, client redis.UniversalClient, queue strin
 	if maps.Equal(before, after) {
 		return c, nil
 	}
-	was, will, err := readBoth(before, after, nil, time.Time{})
+	old, will, err := readBoth(before, after, nil, time.Time{})
 	if err != nil {
 		return Comparison{}, err
 	}
-	c.Before, c.After = differences(was.Texts(), will.Texts())
+	c.Before, c.After = differences(old.Texts(), will.Texts())
 	c.Tenants = len(differing(before, after))
 	return c, nil
 }

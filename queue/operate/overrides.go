@@ -110,11 +110,20 @@ func editOverrides(
 	if err != nil {
 		return false, err
 	}
-	home, field := l.Home(entry.Tenant), rediskey.Escape(entry.Tenant)
-	overrides := store.Key(home, "overrides")
+	home, field := "", rediskey.Escape(entry.Tenant)
 	changed := false
 	var refused error
 	change := func(tx *redis.Tx) error {
+		if l.From != nil { // the tenant may have moved meanwhile
+			state, err := tx.HGet(ctx, store.MovesKey(home), field).Result()
+			if err != nil && !errors.Is(err, redis.Nil) {
+				return err
+			}
+			if !store.IsAt(l, home, entry.Tenant, state) {
+				return redis.TxFailedErr
+			}
+		}
+		overrides := store.Key(home, "overrides")
 		e, rules, err := effective.ReadTenant(ctx, tx, home, field)
 		if err != nil {
 			return err
@@ -160,7 +169,12 @@ func editOverrides(
 		return err
 	}
 	for {
-		err := store.Patient(ctx, func() error { return client.Watch(ctx, change, overrides, store.Key(home, "limits")) })
+		if home, err = store.HomeOf(ctx, client, l, entry.Tenant); err != nil {
+			return false, err
+		}
+		err := store.Patient(ctx, func() error {
+			return client.Watch(ctx, change, store.Key(home, "overrides"), store.Key(home, "limits"), store.MovesKey(home))
+		})
 		switch {
 		case refused != nil:
 			return false, refused

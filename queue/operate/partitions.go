@@ -4,13 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"strconv"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
@@ -31,84 +30,102 @@ func layoutOf(set limits.Set, queue string) partition.Layout {
 	return l
 }
 
-// The partitions of a queue are fixed while it is in Redis: tenants would move, and their jobs and what
-// was used of their limits would not.
-const fixed = "keep it, or stop the queue's workers, let it run empty and take it out of Redis first (enqueue unregister)"
-
-// mayHave returns an error if a queue that is in Redis cannot have these partitions.
-func mayHave(ctx context.Context, client redis.UniversalClient, layout partition.Layout) error {
-	listed, err := store.AllPartitions(ctx, client)
-	if err != nil {
+// arrange sets From of the layout with which a queue is published if it has other partitions in Redis: its
+// tenants move then. It is kept until they have arrived. The error names what has to be changed.
+func arrange(ctx context.Context, client redis.UniversalClient, layout *partition.Layout, q limits.Queue) error {
+	was, found, err := inRedis(ctx, client, *layout)
+	if err != nil || !found {
 		return err
 	}
-	if layout.N == 1 && len(withListed([]string{layout.Queue}, listed)) == 1 {
-		return nil // putInForce compares it with the one that is there
+	if was.From != nil || was.Equal(*layout) {
+		layout.From = was.From
+		return mayFollow(was, *layout)
 	}
-	for _, home := range withListed(layout.Names(), listed) { // the limits of some may have been lost
-		fields, err := client.HMGet(ctx, store.Key(home, "limits"), "*", store.PinsField).Result()
-		if store.Unreachable(err) && layout.N > 1 {
-			continue // another one says the same
-		}
-		if err != nil {
-			return err
-		}
-		if text := store.Texts(fields); text[0] != "" {
-			return keeps(layout, text[0], text[1])
-		}
-	}
-	counted, err := client.HGet(ctx, store.TenantsKey(layout.Queue), store.WholeQueue).Result()
-	if err == nil && layout.N > 1 && store.ReadCounts(counted).Jobs > 0 {
-		return validation.Field("queues."+layout.Queue+".partitions", fmt.Sprintf("%d: the queue has jobs, and no limits that spread its tenants: %s", layout.N, fixed))
+	layout.From = &was
+	if shared := slices.IndexFunc(q.Limits, func(l limits.Limit) bool { return l.Queues == nil && l.Leased() }); shared >= 0 && (was.N == 1) != (layout.N == 1) {
+		return validation.Field("queues."+layout.Queue+".partitions", fmt.Sprintf(
+			"%d: the queue is in Redis with %d, and what is used of its shared limit %s cannot be divided or put together: keep it, or stop the queue's workers, let it run empty and take it out of Redis first (enqueue unregister)",
+			layout.N, was.N, check.Quote(q.Limits[shared].Name)))
 	}
 	return nil
 }
 
-// keepsLayout returns an error if new limits of a queue change its partitions.
-func keepsLayout(queue string, before, after map[string]string) error {
+// inRedis returns the partitions that a queue has in Redis; false: it is not there. The first one to
+// answer says it.
+func inRedis(ctx context.Context, client redis.UniversalClient, layout partition.Layout) (was partition.Layout, found bool, err error) {
+	listed, err := store.AllPartitions(ctx, client)
+	if err != nil {
+		return was, false, err
+	}
+	homes := withListed(layout.Names(), listed) // the limits of some may have been lost
+	for _, home := range homes {
+		fields, err := client.HMGet(ctx, store.Key(home, "limits"), "*", store.PinsField).Result()
+		if store.Unreachable(err) && len(homes) > 1 {
+			continue // another one says the same
+		}
+		if err != nil {
+			return was, false, err
+		}
+		if text := store.Texts(fields); text[0] != "" {
+			was, err := store.LayoutOf(layout.Queue, text[0], text[1])
+			return was, err == nil, nil // what is damaged is replaced
+		}
+	}
+	// Jobs that came before limits are in an undivided queue.
+	counted, err := client.HGet(ctx, store.TenantsKey(layout.Queue), store.WholeQueue).Result()
+	return partition.Layout{Queue: layout.Queue, N: 1}, err == nil && store.ReadCounts(counted).Jobs > 0, nil
+}
+
+// keepsOrder returns an error if new limits of a partition do not follow the ones that it has. Who published
+// them has read others before.
+func keepsOrder(queue string, before, after map[string]string) error {
 	if before["*"] == "" {
 		return nil
 	}
-	layout, err := store.LayoutOf(queue, after["*"], after[store.PinsField])
+	was, err := store.LayoutOf(queue, before["*"], before[store.PinsField])
+	if err != nil {
+		return nil // what is damaged is replaced
+	}
+	will, err := store.LayoutOf(queue, after["*"], after[store.PinsField])
 	if err != nil {
 		return err
 	}
-	return keeps(layout, before["*"], before[store.PinsField])
+	return mayFollow(was, will)
 }
 
-// keeps returns an error if a queue with these stored limits has other partitions.
-func keeps(layout partition.Layout, limits, pins string) error {
-	was, err := store.LayoutOf(layout.Queue, limits, pins)
+// mayFollow returns an error if limits with a layout cannot be followed by those with another one: only one
+// change of the partitions is under way at a time.
+func mayFollow(was, will partition.Layout) error {
+	next := will
+	next.From = nil
 	switch {
-	case err != nil, was.Equal(layout):
-		return nil // what is damaged is replaced
-	case was.N != layout.N:
-		return validation.Field("queues."+layout.Queue+".partitions", fmt.Sprintf("%d: the queue is in Redis with %d: %s", layout.N, was.N, fixed))
+	case was.Equal(will), was.From == nil && will.From != nil && (was.Equal(*will.From) || was.Equal(next)):
+		return nil
+	case was.From != nil:
+		return validation.Field("queues."+will.Queue+".partitions", fmt.Sprintf(
+			"the tenants of the queue are on their way from %d partitions to %d: wait until they have arrived, or publish these", was.From.N, was.N))
 	}
-	before, after := differences(texts(was.Pins), texts(layout.Pins))
-	maps.Copy(before, after)
-	tenant := slices.Min(slices.Collect(maps.Keys(before)))
-	return validation.Field("tenants."+tenant+".partition", fmt.Sprintf("it differs from that of queue %s in Redis: %s", layout.Queue, fixed))
-}
-
-func texts(pins map[string]int) map[string]string {
-	all := map[string]string{}
-	for tenant, i := range pins {
-		all[tenant] = strconv.Itoa(i)
-	}
-	return all
+	return validation.Field("queues."+will.Queue+".partitions", fmt.Sprintf("the queue got %d partitions meanwhile: publish again", was.N))
 }
 
 // homes returns the partitions in which a filter can select jobs.
 func (f Filter) homes(ctx context.Context, client redis.UniversalClient, queue string) ([]string, error) {
 	l, err := store.ReadLayout(ctx, client, queue)
-	if err != nil || l.N == 1 {
+	if err != nil || l.Whole() {
 		return []string{queue}, err
 	}
 	if f.ID != "" {
-		home, _, err := store.FindJob(ctx, client, l, f.ID)
+		home, lane, err := store.FindJob(ctx, client, l, f.ID)
+		if err == nil && l.From != nil && lane != "" { // it may be on its way to another partition
+			home, err = store.HomeOf(ctx, client, l, store.Unescape(store.ParseLane(lane).Tenant))
+		}
 		return []string{cmp.Or(home, queue)}, err
 	}
-	return homesOf(l, f.Tenant), nil
+	homes := homesOf(l, f.Tenant)
+	if f.Tenant != "" && len(homes) > 1 { // none of its jobs is to be between the two when both were visited
+		_, err = store.HomeOf(ctx, client, l, f.Tenant)
+	}
+	return homes, err
 }
 
 // withListed adds to partitions of a queue, of which the first is there, those in asynq's list: an interrupted
@@ -122,10 +139,10 @@ func withListed(homes, listed []string) []string {
 	return homes
 }
 
-// homesOf returns the partition of a tenant; of "" all.
+// homesOf returns the partition of a tenant, and two if it moves; of "" all.
 func homesOf(l partition.Layout, tenant string) []string {
 	if tenant != "" {
-		return []string{l.Home(tenant)}
+		return l.Homes(tenant)
 	}
 	return l.Names()
 }

@@ -11,11 +11,12 @@ import (
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/throttle"
 )
 
-// TestPartitionsAreFixed: the partitions of a queue, and those of its tenants, change only when the queue
-// was taken out of Redis, which is refused while a partition has jobs and can be repeated if it stops.
-func TestPartitionsAreFixed(t *testing.T) {
+// TestPartitionsChange: limits with other partitions are published with those from which tenants move, to all
+// partitions of both. Until the tenants have moved, there is no other change.
+func TestPartitionsChange(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client, ctx := server.Client(), t.Context()
@@ -27,19 +28,28 @@ func TestPartitionsAreFixed(t *testing.T) {
 		}
 		return s
 	}
-	layoutIs := func(what string, n, pin int) {
-		t.Helper()
-		l, err := store.ReadLayout(ctx, client, "q")
-		if err != nil || l.N != n || l.Pins["acme"] != pin {
-			t.Errorf("%s: %+v, %v; want %d partitions and acme in %d", what, l, err, n, pin)
+	layout := func(n, pin int, from *partition.Layout) partition.Layout {
+		l := partition.Layout{Queue: "q", N: n, From: from}
+		if pin > 0 {
+			l.Pins = map[string]int{"acme": pin}
 		}
-		for i := range max(n, 9) {
-			name := partition.Layout{Queue: "q", N: n}.Name(i + 1)
-			if there := client.Exists(ctx, store.Key(name, "limits")).Val() == 1; there != (i < n) {
-				t.Errorf("%s: %s has limits: %v", what, name, there)
+		return l
+	}
+	layoutIs := func(what string, want partition.Layout) {
+		t.Helper()
+		names := want.Names()
+		for i := range 9 {
+			name := want.Name(i + 1)
+			fields := store.Texts(client.HMGet(ctx, store.Key(name, "limits"), "*", store.PinsField).Val())
+			l, err := store.LayoutOf("q", fields[0], fields[1])
+			if i < len(names) && (err != nil || !l.Equal(want)) || i >= len(names) && fields[0] != "" {
+				t.Errorf("%s: %s has %+v, %v; want %+v", what, name, l, err, want)
 			}
-			if there := client.SIsMember(ctx, asynqwire.Queues, name).Val(); there != (i < n) {
+			if there := client.SIsMember(ctx, asynqwire.Queues, name).Val(); there != (i < len(names)) {
 				t.Errorf("%s: %s is listed: %v", what, name, there)
+			}
+			if sum := client.HGet(ctx, store.Key(name, "limits"), store.SumField).Val(); i < len(names) && sum != want.Sum() {
+				t.Errorf("%s: %s has the sum %q; want %q", what, name, sum, want.Sum())
 			}
 		}
 	}
@@ -50,24 +60,50 @@ func TestPartitionsAreFixed(t *testing.T) {
 			t.Errorf("%s: %v; want %q", what, err, want)
 		}
 	}
+	four := layout(4, 2, nil)
 	publish("new", 4, 2, "")
-	layoutIs("new", 4, 2)
+	layoutIs("new", four)
 	publish("the same", 4, 2, "")
-	publish("more", 8, 2, "queues.q.partitions: 8: the queue is in Redis with 4: keep it, or stop")
-	publish("one", 1, 0, "queues.q.partitions: 1: the queue is in Redis with 4")
-	publish("another pin", 4, 3, "tenants.acme.partition: it differs from that of queue q in Redis: keep it")
-	publish("no pin", 4, 0, "tenants.acme.partition: it differs")
-	layoutIs("refused", 4, 2)
-
-	if got, err := Compare(ctx, client, set(4, 2)); err != nil || !got[0].Equal() {
-		t.Errorf("as published: %+v, %v", got, err)
-	}
-	if got, err := Compare(ctx, client, set(8, 3)); err != nil || fmt.Sprint(got[0].Before, got[0].After) != "map[acme: partition:2 partitions:4] map[acme: partition:3 partitions:8]" {
-		t.Errorf("others: %+v, %v", got, err)
+	layoutIs("the same", four)
+	for _, to := range []struct{ n, pin int }{{8, 2}, {1, 0}, {4, 3}, {4, 0}} {
+		if got, err := Compare(ctx, client, set(to.n, to.pin)); err != nil || got[0].Equal() {
+			t.Errorf("%+v: %+v, %v", to, got, err)
+		}
+		publish(fmt.Sprint(to), to.n, to.pin, "")
+		layoutIs(fmt.Sprint(to), layout(to.n, to.pin, &four))
+		publish(fmt.Sprint(to, " again"), to.n, to.pin, "")
+		layoutIs(fmt.Sprint(to, " again"), layout(to.n, to.pin, &four))
+		publish("another change", 3, 2, fmt.Sprintf("queues.q.partitions: the tenants of the queue are on their way from 4 partitions to %d: wait", to.n))
+		publish("back", 4, 2, "queues.q.partitions: the tenants of the queue are on their way")
+		layoutIs(fmt.Sprint(to, " after others"), layout(to.n, to.pin, &four))
+		if got, err := Compare(ctx, client, set(to.n, to.pin)); err != nil || !got[0].Equal() {
+			t.Errorf("as published: %+v, %v", got, err)
+		}
+		if err := client.FlushAll(ctx).Err(); err != nil {
+			t.Fatal(err)
+		}
+		publish("new again", 4, 2, "")
 	}
 	back, err := Published(ctx, client, "q")
 	if err != nil || back.Queues["q"].Partitions != 4 || back.Tenants["acme"].Partition != 2 || back.Queues["q"].MaxBacklog != 7 {
 		t.Errorf("published: %+v, %v", back, err)
+	}
+
+	// What is used of a shared limit is in one bucket or in a ledger.
+	shared := func(n int) limits.Set {
+		return limits.Set{Queues: map[string]limits.Queue{"shared": {Partitions: n, Limits: []limits.Limit{
+			{Name: "account", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10), Burst: 1},
+		}}}}
+	}
+	for _, c := range []struct {
+		n    int
+		want string
+	}{
+		{1, ""}, {2, `queues.shared.partitions: 2: the queue is in Redis with 1, and what is used of its shared limit "account" cannot be divided`},
+	} {
+		if err := Publish(ctx, client, shared(c.n)); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%d partitions: %v; want %q", c.n, err, c.want)
+		}
 	}
 
 	// One partition loses its limits: that is noticed, and publishing puts them back.
@@ -83,9 +119,8 @@ func TestPartitionsAreFixed(t *testing.T) {
 		if got, err := Compare(ctx, client, set(4, 2)); err != nil || !got[0].New {
 			t.Errorf("without the limits of %s: %+v, %v", name, got, err)
 		}
-		publish("without the limits of "+name+", others", 3, 2, "queues.q.partitions: 3")
 		publish("without the limits of "+name, 4, 2, "")
-		layoutIs("again", 4, 2)
+		layoutIs("again", four)
 	}
 
 	// acme is in the second partition, so the first one is empty.
@@ -95,7 +130,7 @@ func TestPartitionsAreFixed(t *testing.T) {
 	if err := Unregister(ctx, client, "q", by); err == nil || !strings.Contains(err.Error(), `"q" has jobs, 1 of them`) {
 		t.Errorf("a queue with a job was removed: %v", err)
 	}
-	layoutIs("not removed", 4, 2)
+	layoutIs("not removed", four)
 	for _, verb := range []Verb{Cancel, DeleteArchived} {
 		if tally, err := Apply(ctx, client, "q", verb, Filter{}, by, nil); err != nil || tally.Jobs != 1 {
 			t.Fatalf("%s: %+v, %v", verb, tally, err)
@@ -105,18 +140,20 @@ func TestPartitionsAreFixed(t *testing.T) {
 	if err := Unregister(ctx, client, "q", by); err != nil {
 		t.Fatal(err)
 	}
-	if left := client.SMembers(ctx, asynqwire.Queues).Val(); len(left) > 0 {
+	if left := client.SMembers(ctx, asynqwire.Queues).Val(); len(left) > 1 { // "shared"
 		t.Errorf("left: %v", left)
 	}
 	publish("after the removal", 8, 3, "")
-	layoutIs("after the removal", 8, 3)
+	layoutIs("after the removal", layout(8, 3, nil))
 
-	// A queue without limits, in which tenants have jobs already.
+	// A queue without limits, in which tenants have jobs already, is an undivided one.
 	if _, err := queue.NewClient(client).Enqueue(ctx, queue.Job{Kind: "call", Queue: "old", Tenant: "acme"}); err != nil {
 		t.Fatal(err)
 	}
-	err = Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{"old": {Partitions: 2}}})
-	if err == nil || !strings.Contains(err.Error(), "queues.old.partitions: 2: the queue has jobs, and no limits that spread its tenants") {
-		t.Errorf("a queue with jobs was divided: %v", err)
+	if err := Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{"old": {Partitions: 2}}}); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := store.ReadLayout(ctx, client, "old"); err != nil || l.N != 2 || l.From == nil || l.From.N != 1 {
+		t.Errorf("%+v, %v", l, err)
 	}
 }

@@ -28,9 +28,9 @@ import (
 
 // putInForce replaces the limits of the queue by those written under the name next,
 // applies the overrides to them, and adds the differences to the audit. If several
-// workers publish the same limits, only one finds a difference. lost: if there are none, what was
-// used of them is lost.
-func putInForce(ctx context.Context, client redis.UniversalClient, queue, next string, by Operator, lost bool) error {
+// workers publish the same limits, only one finds a difference. Limits that are not there yet get the epoch
+// that newEpoch returns.
+func putInForce(ctx context.Context, client redis.UniversalClient, queue, next string, by Operator, newEpoch func(now time.Time) string) error {
 	limits, overrides := store.Key(queue, "limits"), store.Key(queue, "overrides")
 	var before, after map[string]string
 	var entry AuditEntry
@@ -41,7 +41,7 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 		if after, err = store.ScanHash(ctx, client, next); err != nil {
 			return err
 		}
-		if err := keepsLayout(partition.QueueOf(queue), before, after); err != nil {
+		if err := keepsOrder(partition.QueueOf(queue), before, after); err != nil {
 			return err
 		}
 		epoch := before[store.EpochField]
@@ -85,7 +85,7 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 		}
 		err = store.Transaction(ctx, tx, func(p redis.Pipeliner) error {
 			if epoch == "" {
-				epoch = store.NewEpoch(now, lost)
+				epoch = newEpoch(now)
 			}
 			p.HSet(ctx, next, store.EpochField, epoch)
 			p.Persist(ctx, next)
@@ -319,20 +319,32 @@ func publishRoutes(ctx context.Context, client redis.UniversalClient, known, rou
 // find the others in it, and no job may reach a partition without limits. If some partitions do not answer,
 // the others get theirs, and the error is an [inspect.AwayError].
 func publishQueue(ctx context.Context, client redis.UniversalClient, queue string, limits limits.Set, by Operator, lost bool) error {
-	fields, err := stored(limits, queue)
+	layout := layoutOf(limits, queue)
+	if err := arrange(ctx, client, &layout, limits.Queues[queue]); err != nil {
+		return err
+	}
+	fields, err := stored(limits, layout)
 	if err != nil {
 		return err
 	}
-	layout := layoutOf(limits, queue)
-	if err := mayHave(ctx, client, layout); err != nil {
-		return err
+	first := ""
+	if layout.From != nil {
+		if first, err = client.HGet(ctx, store.Key(queue, "limits"), store.EpochField).Result(); err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
 	}
 	names, away := layout.Names(), 0
 	for i, name := range slices.Backward(names) {
+		newEpoch := func(now time.Time) string {
+			if first != "" && i >= layout.From.N { // nothing was used there, and nothing was lost
+				return first
+			}
+			return store.NewEpoch(now, lost)
+		}
 		if i == 0 && away > 0 && !inForce(ctx, client, queue) {
 			break // they may have none
 		}
-		err := publishPartition(ctx, client, name, fields, by, lost)
+		err := publishPartition(ctx, client, name, fields, by, newEpoch)
 		if store.Unreachable(err) && ctx.Err() == nil {
 			away++
 		} else if err != nil {
@@ -354,7 +366,7 @@ func inForce(ctx context.Context, client redis.UniversalClient, home string) boo
 // publishPartition writes to a new key and then renames it, so that no script ever reads a
 // part of the limits. It writes nothing if they are in force already, so that workers also
 // start if Redis is full.
-func publishPartition(ctx context.Context, client redis.UniversalClient, queue string, fields map[string]string, by Operator, lost bool) error {
+func publishPartition(ctx context.Context, client redis.UniversalClient, queue string, fields map[string]string, by Operator, newEpoch func(now time.Time) string) error {
 	before, err := store.ScanHash(ctx, client, store.Key(queue, "limits"))
 	if err != nil {
 		return err
@@ -369,12 +381,12 @@ func publishPartition(ctx context.Context, client redis.UniversalClient, queue s
 	if err := writeBeside(ctx, client, next, fields); err != nil {
 		return err
 	}
-	return putInForce(ctx, client, queue, next, by, lost)
+	return putInForce(ctx, client, queue, next, by, newEpoch)
 }
 
 // stored returns the hash of a queue's limits.
-func stored(set limits.Set, queue string) (map[string]string, error) {
-	q, tenants := set.Queues[queue], effective.StoreTenants(set, queue)
+func stored(set limits.Set, layout partition.Layout) (map[string]string, error) {
+	q, tenants := set.Queues[layout.Queue], effective.StoreTenants(set, layout.Queue)
 	stored := effective.Queue{
 		Limits: []effective.Limit{}, Attributes: effective.Attributes(q), Kinds: q.Kinds,
 		MaxBacklog: q.MaxBacklog, MaxBacklogBytes: q.MaxBacklogBytes, MaxQueue: q.MaxQueue, MaxQueueBytes: q.MaxQueueBytes,
@@ -384,8 +396,7 @@ func stored(set limits.Set, queue string) (map[string]string, error) {
 	if q.Durability != limits.Primary { // the default
 		stored.Durability = q.Durability
 	}
-	layout := layoutOf(set, queue)
-	if layout.N > 1 {
+	if stored.From = store.BeforeOf(layout.From); layout.N > 1 {
 		stored.Partitions = layout.N
 	}
 	windows := map[string]bool{}

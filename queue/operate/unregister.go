@@ -56,7 +56,7 @@ func Unregister(ctx context.Context, client redis.UniversalClient, queue string,
 		for _, home := range slices.Backward(homes) {
 			var reply any
 			err := store.Patient(ctx, func() (err error) {
-				reply, err = store.UnregisterScript.Run(ctx, client, store.ScriptKeys(home), home, remove)
+				reply, err = store.UnregisterScript.Run(ctx, client, store.ScriptKeys(home), home, remove, "")
 				return err
 			})
 			if err != nil {

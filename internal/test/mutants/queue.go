@@ -65,7 +65,7 @@ var queueMutants = []mutant{
 	},
 	{
 		"queue/operate/publish.go", `for i, name := range slices.Backward(names) {`, `for i, name := range names[:1] {`,
-		"missing write", "each partition has the limits", "queue/operate TestPartitionsAreFixed",
+		"missing write", "each partition has the limits", "queue/operate TestPartitionsChange",
 	},
 	{
 		"queue/operate/publish.go", `if ok && slices.Contains(slices.Collect(maps.Values(known)), of.Queue) {`, `if ok && of.Queue != "" {`,
@@ -80,12 +80,16 @@ var queueMutants = []mutant{
 		"no escape", "operators do without the node of a queue's first partition", "queue TestAwayIsSaid",
 	},
 	{
-		"queue/operate/partitions.go", `case was.N != layout.N:`, `case was.N < layout.N && was.N > 0:`,
-		"missing check", "the partitions of a queue are fixed", "queue/operate TestPartitionsAreFixed",
+		"queue/operate/partitions.go", `case was.From != nil:`, `case was.From != nil && false:`,
+		"missing check", "one change of partitions at a time", "queue/operate TestPartitionsChange",
+	},
+	{
+		"queue/operate/partitions.go", `if was.From != nil || was.Equal(*layout) {`, `if was.Equal(*layout) {`,
+		"missing condition", "publishing again does not end a change", "queue/operate TestPartitionsChange",
 	},
 	{
 		"queue/operate/unregister.go", `passes := []bool{false, true} // all have to be empty before one is removed`, `passes := []bool{true}`,
-		"missing check", "a queue with jobs in any partition is not removed", "queue/operate TestPartitionsAreFixed",
+		"missing check", "a queue with jobs in any partition is not removed", "queue/operate TestPartitionsChange",
 	},
 	{
 		"queue/operate/verbs.go", `for _, home := range homes {`, `for _, home := range homes[:1] {`,
@@ -104,12 +108,44 @@ var queueMutants = []mutant{
 		"missing check", "a queue is shown while a partition does not answer", "queue TestAwayIsSaid",
 	},
 	{
-		"queue/internal/store/enqueue.lua", `if ARGV[5] ~= config().layout then return {-6} end`, ``,
+		"queue/internal/store/enqueue.lua", `if not is_home(ARGV[5], tenant) then return {-6} end`, ``,
 		"missing check", "no job goes into a partition that is gone", "queue TestProducersOfOtherPartitions",
 	},
 	{
-		"queue/internal/store/enqueue.lua", `if ARGV[5] ~= config().layout then return {-6} end`, `if ARGV[5] ~= '' and config().layout == '' then return {-6} end`,
+		"queue/internal/store/lanes.lua", `if sum ~= config().layout then return false end`, `if sum ~= '' and config().layout == '' then return false end`,
 		"no fence", "a job goes where its tenant is, whatever its client knows", "queue TestProducersOfOtherPartitions",
+	},
+	{
+		"queue/internal/store/lanes.lua", `if side == '>' then return moves[1] == 'here' end`, `if side == '>' then return moves[1] ~= false end`,
+		"no fence", "a tenant takes no jobs before its own have arrived", "queue TestJobsOfATenantThatMoves",
+	},
+	{
+		"queue/internal/store/lanes.lua", `return moves[2] ~= sum and (not moves[1] or moves[1] == 'stop')`, `return not moves[1] or moves[1] == 'stop'`,
+		"no fence", "no tenant comes to a partition that is closed", "queue TestJobsOfATenantThatMoves",
+	},
+	{
+		"queue/internal/store/move.lua", `if config().layout ~= ARGV[2] then return done end`, ``,
+		"no fence", "who was stopped in an earlier change holds no tenant", "queue/internal/mover TestMoveBesideAnotherMover",
+	},
+	{
+		"queue/internal/store/move_in.lua", `if read('HGET', headgate .. 'moves', tenant) ~= 'comes ' .. token then return end`, `if not read('HGET', headgate .. 'moves', tenant) then return end`,
+		"no fence", "who was stopped puts no job into a partition again", "queue/internal/mover TestMoveBesideAnotherMover",
+	},
+	{
+		"queue/internal/store/move_in.lua", `if read('EXISTS', key) == 0 then`, `if key then`,
+		"missing check", "a job that has arrived is not counted again", "queue/internal/mover TestMove",
+	},
+	{
+		"queue/internal/store/move_out.lua", `plan('HSET', leaving, id, leaving_write(place, tonumber(score), tonumber(deadline or 0)))`, ``,
+		"missing write", "a job on its way is found again", "queue/internal/mover TestMove",
+	},
+	{
+		"queue/internal/store/move_with.lua", `if state ~= ARGV[3] then return 0 end`, ``,
+		"no fence", "who was stopped does not set back what is used of limits", "queue/internal/mover TestMoveBesideAnotherMover",
+	},
+	{
+		"queue/internal/mover/rest.go", `for _, name := range keys[tenant] {`, `for _, name := range keys[tenant][:0] {`,
+		"missing write", "what is used of limits moves", "queue/internal/mover TestMove",
 	},
 	{
 		"queue/internal/store/enqueue_fresh.lua", `if not names or (limits[2] or '') ~= ARGV[5] then return end`, `if not names then return end`,

@@ -50,6 +50,7 @@ type (
 
 		Durability limits.Durability `json:"durability,omitempty"` // "": primary
 		Partitions int               `json:"partitions,omitempty"` // 0: one
+		From       *store.Before     `json:"from,omitempty"`       // nil: no tenant moves
 
 		SendWindows map[string]string `json:"send_windows,omitempty"` // by kind
 		Windows     []string          `json:"windows,omitempty"`      // all of them, including those of tenants

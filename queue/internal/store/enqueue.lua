@@ -6,7 +6,8 @@
 --           one before; '' if the call is never repeated
 -- ARGV[3]   number of the call in its line; it stays the same when the call is repeated
 -- ARGV[4]   again: 1 if an earlier try of the call may have arrived, or may still arrive
--- ARGV[5]   layout: the field 'layout' of the limits by which the caller chose the partition
+-- ARGV[5]   layout: the field 'layout' of the limits by which the caller chose the partition; '<' follows if
+--           the tenants move and it is the one that they leave, '>' if it is the one where they arrive
 -- ARGV[6..] six for each job:
 --   id, msg (asynq's encoding, without group), tenant (escaped),
 --   attributes ("kind=KIND;name=value;..." escaped), digest (of the job's content),
@@ -24,7 +25,7 @@
 --   {-3, limit, most, cost, unit} the limit never admits that many permits
 --   {-4, jobs, most, bytes, most bytes} the same for the whole queue
 --   {-5, fault} what Redis holds for the job or its queue is damaged
---   {-6} the queue has other partitions than the caller knows
+--   {-6} the queue has other partitions than the caller knows, or the tenant is not here any more or not yet
 -- Bound: the jobs that the caller passes, each with one task, one lane and one key.
 -- Full memory: it makes none of its writes, so that no job is accepted that cannot be stored.
 --
@@ -129,8 +130,8 @@ end
 local function decide(i)
   -- Clients know the partitions of a queue for some seconds. If it has others meanwhile, nobody would serve a
   -- job in one that is gone, nor find it, and a tenant with jobs in two would have two sets of permits.
-  if ARGV[5] ~= config().layout then return {-6} end
   local id, msg, tenant, attributes, digest, rest = unpack(ARGV, i, i + WORDS - 1)
+  if not is_home(ARGV[5], tenant) then return {-6} end
   local fresh, cost, more, band, deadline, due, unique, window, following = more_read(rest)
   local key = task_key(id)
   if fresh == '1' then

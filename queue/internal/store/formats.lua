@@ -218,6 +218,8 @@ local function endpoint_scope(tenant, endpoint) return 'e:' .. tenant .. ';' .. 
 
 local function host_scope(endpoint) return 'h:' .. endpoint end
 
+local function move_scope(tenant) return 'm:' .. tenant end
+
 -- scope_kind returns the kind of a "k:KIND", and scope_endpoint the receiver of a hold;
 -- nil for other scopes. scope_is_shared reports whether a hold concerns all tenants.
 local function scope_kind(scope) return string.match(scope, '^k:(.*)$') end
@@ -294,6 +296,18 @@ local function handed_read(text)
     if type(word) ~= (i == 1 and 'number' or 'string') then error('it is no list of a number and ids', 0) end
   end
   return table.remove(list, 1), list
+end
+
+-- leaving_write makes the text of a job in the hash leaving (move_out.lua). leaving_read raises if the text has
+-- another form.
+local function leaving_write(place, score, deadline)
+  return place .. ' ' .. int(score) .. ' ' .. int(deadline)
+end
+
+local function leaving_read(text)
+  local place, score, deadline = string.match(text, '^(%l+) (%d+) (%d+)$')
+  if not place then error(string.format('%q', text) .. ' is no place of a job', 0) end
+  return place, tonumber(score), tonumber(deadline)
 end
 
 -- A score, and a number in vtime, is written with all its digits. '*parts' of vtime is a

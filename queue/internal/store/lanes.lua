@@ -27,7 +27,8 @@
 --   pauses      hash: scope -> "until_us by reason", or for a hold (see formats.lua)
 --               "until_us tried length_us since_us probe reason"; scope: a tenant, '*' the
 --               queue, k:KIND; for holds a:KIND the account of a kind, a:KIND;TENANT a
---               tenant's own, e:TENANT;ENDPOINT one receiver, h:ENDPOINT the same for all
+--               tenant's own, e:TENANT;ENDPOINT one receiver, h:ENDPOINT the same for all;
+--               m:TENANT while it moves to another partition
 --   endpoints:<tenant>   set of the tenant's lanes with an endpoint that hold jobs
 --   unreachable:<endpoint>   set of tenants whose calls could not connect to it
 --   pause_changes   sorted set: scope -> number of the latest change of its pause, by which
@@ -45,6 +46,9 @@
 --   answers:<line>   "number answers" of the latest call of enqueue.lua in a line, in case
 --               the call is repeated
 --   tick:<entry>   "JOB FIRED SKIPPED LAST" of a periodic job, see formats.lua
+--   moves       hash: tenant -> its state while it moves to or from another partition of the queue,
+--               see move.lua; '*' -> 'layout' of the limits: tenants that were not here do not come any more
+--   leaving     hash: id -> "place score deadline" of a job on its way to another partition
 --
 -- A lane that holds jobs is in waiting, in ready, in unserved, or in a blocked set. Its
 -- name is TENANT;attr=VALUE;... with escaped values, the kind among them, and contains
@@ -110,6 +114,17 @@ local function set_calendars(text, known)
     end
   end
   return config().kinds or {}, born
+end
+
+-- is_home returns whether a caller that knows a layout may add jobs of a tenant here. A tenant that moves has
+-- two partitions, and takes jobs in the first until its own go, and in the second after they came.
+local function is_home(layout, tenant)
+  local sum, side = string.match(layout, '^(.-)([<>]?)$')
+  if sum ~= config().layout then return false end
+  if side == '' then return true end
+  local moves = read('HMGET', headgate .. 'moves', tenant, '*')
+  if side == '>' then return moves[1] == 'here' end
+  return moves[2] ~= sum and (not moves[1] or moves[1] == 'stop')
 end
 
 local function lane_name(tenant, attributes) return lane_of(config().attributes, tenant, attributes) end
@@ -515,8 +530,8 @@ local function waiting_jobs(tenant) return tenant_read(read('HGET', headgate .. 
 -- scopes_of returns the scopes of the pauses that concern a job.
 local function scopes_of(tenant, kind, endpoint)
   kind = kind or ''
-  local scopes = {'*', tenant, kind_scope(kind), account_scope(kind), account_scope(kind, tenant)}
-  if endpoint then scopes[6], scopes[7] = endpoint_scope(tenant, endpoint), host_scope(endpoint) end
+  local scopes = {'*', tenant, kind_scope(kind), account_scope(kind), account_scope(kind, tenant), move_scope(tenant)}
+  if endpoint then scopes[7], scopes[8] = endpoint_scope(tenant, endpoint), host_scope(endpoint) end
   return scopes
 end
 

@@ -20,16 +20,38 @@ import (
 // to partition. No script reads it.
 const PinsField = "pins"
 
+// Before is the field "from" of a queue's limits while its tenants move to other partitions: where they were.
+type Before struct {
+	Partitions int            `json:"partitions"`
+	Pins       map[string]int `json:"pins,omitempty"`
+}
+
+// BeforeOf returns what is stored of a layout that was; nil if there was none.
+func BeforeOf(l *partition.Layout) *Before {
+	if l == nil {
+		return nil
+	}
+	return &Before{l.N, l.Pins}
+}
+
 // SumField is the field of a queue's limits with the [partition.Layout.Sum] of its partitions; none for an
 // undivided queue. Scripts refuse jobs of clients that know another layout.
 const SumField = "layout"
+
+// What follows the sum of a layout in a request for a tenant that moves: in which of its two partitions the
+// caller expects it.
+const (
+	Leaves  = "<"
+	Arrives = ">"
+)
 
 // LayoutOf reads the partitions of a queue from the fields "*" and [PinsField] of its limits. A queue
 // without limits, or with damaged ones, has one: scripts report the damage. The error is a
 // [validation.Error] for the name of a partition.
 func LayoutOf(queue, limits, pins string) (partition.Layout, error) {
 	var stored struct {
-		Partitions int `json:"partitions"`
+		Partitions int     `json:"partitions"`
+		From       *Before `json:"from"`
 	}
 	l := partition.Layout{Queue: queue, N: 1}
 	if partition.QueueOf(queue) != queue {
@@ -41,7 +63,10 @@ func LayoutOf(queue, limits, pins string) (partition.Layout, error) {
 	if pins != "" && json.Unmarshal([]byte(pins), &l.Pins) != nil {
 		return l, fmt.Errorf("the pinned tenants of queue %q in Redis are damaged; publish its limits again", queue)
 	}
-	if l.N == 1 && l.Pins == nil {
+	if stored.From != nil {
+		l.From = &partition.Layout{Queue: queue, N: stored.From.Partitions, Pins: stored.From.Pins}
+	}
+	if l.Whole() && l.Pins == nil {
 		return l, nil // whatever its name
 	}
 	return l, l.Check()
@@ -142,7 +167,7 @@ func ReadLayouts(ctx context.Context, client redis.UniversalClient, queues ...st
 func FindJob(ctx context.Context, client redis.UniversalClient, l partition.Layout, id string) (home, lane string, err error) {
 	homes := l.Names()
 	if tenant, _, named := strings.Cut(id, ":"); named {
-		homes = []string{l.Home(Unescape(tenant))}
+		homes = l.Homes(Unescape(tenant))
 	}
 	pipe, lanes := client.Pipeline(), make([]*redis.StringCmd, len(homes))
 	for i, home := range homes {

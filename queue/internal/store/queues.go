@@ -69,3 +69,6 @@ const Horizon = 150 * time.Millisecond
 // RoutesKey is the key of the hash that maps each kind to its queue. In a Cluster it is on the node of
 // [asynqwire.Queues], so that clients need one node besides those of their tenants.
 const RoutesKey = "headgate:{asynq:queues}:routes"
+
+// PeriodicKey is the key of the hash of all periodic jobs.
+const PeriodicKey = "headgate:periodic"

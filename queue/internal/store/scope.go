@@ -31,8 +31,13 @@ func EndpointScope(escapedTenant, escapedEndpoint string) string {
 // HostScope returns the scope of a hold of all jobs for an endpoint.
 func HostScope(escapedEndpoint string) string { return "h:" + escapedEndpoint }
 
+// MoveScope returns the scope of a tenant that moves to another partition.
+func MoveScope(escapedTenant string) string { return "m:" + escapedTenant }
+
 // PauseScopes returns the scopes of pauses that concern a job. All names are escaped.
-func PauseScopes(tenant, kind string) []string { return []string{WholeQueue, tenant, KindScope(kind)} }
+func PauseScopes(tenant, kind string) []string {
+	return []string{WholeQueue, tenant, KindScope(kind), MoveScope(tenant)}
+}
 
 // HoldScopes returns the scopes of holds that concern a job. All names are escaped.
 func HoldScopes(tenant, kind, endpoint string) []string {

@@ -54,6 +54,15 @@ var (
 		Lua("record"), Lua("end"), asynqwire.MessageLua, Lua("cancel"))
 )
 
+// The scripts of tenants that move to another partition of their queue.
+var (
+	MoveScript     = NewScript(Lua("move")).AllowOOM()
+	MoveOutScript  = NewScript(Lua("move_out"), Lua("record"), Lua("end"), asynqwire.MessageLua, Lua("cancel")).AllowOOM()
+	MoveInScript   = NewScript(Lua("move_in"))
+	MoveWithScript = NewScript(Lua("move_with"))
+	MoveDoneScript = NewScript(Lua("move_done")).AllowOOM()
+)
+
 // The scripts of operators and of the dashboard.
 var (
 	ExplainScript = NewScript(Lua("explain"))
@@ -72,4 +81,5 @@ var Scripts = map[string]*redisscript.Script{
 	"periodic_set": PeriodicSetScript, "periodic_look": PeriodicLookScript, "periodic_choose": PeriodicChooseScript,
 	"periodic_mark": PeriodicMarkScript, "periodic_fire": PeriodicFireScript,
 	"explain": ExplainScript, "gauges": GaugesScript, "jobs": JobsScript, "verbs": VerbsScript, "pause": PauseScript, "unregister": UnregisterScript,
+	"move": MoveScript, "move_out": MoveOutScript, "move_in": MoveInScript, "move_with": MoveWithScript, "move_done": MoveDoneScript,
 }

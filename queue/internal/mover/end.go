@@ -1,0 +1,103 @@
+package mover
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/logkey"
+	"github.com/headgate/headgate/queue/internal/store"
+)
+
+// end removes the change from the limits, and the partitions that no tenant has any more. The first partition
+// comes last: until then everybody knows that there is something to end.
+func (m *Mover) end(ctx context.Context) error {
+	homes := m.Of.Names()
+	if others := homes[m.Of.N:]; len(others) > 0 {
+		if err := m.remove(ctx, others); err != nil {
+			return err
+		}
+	}
+	for _, home := range slices.Backward(homes[:m.Of.N]) {
+		if err := m.do(ctx, func(ctx context.Context) error { return m.settle(ctx, home) }); err != nil {
+			return err
+		}
+		store.AnnounceToAll(ctx, m.Redis, home)
+	}
+	return nil
+}
+
+// settle removes the change from the limits of a partition.
+func (m *Mover) settle(ctx context.Context, home string) error {
+	key, after := store.Key(home, "limits"), m.Of
+	after.From = nil
+	change := func(tx *redis.Tx) error {
+		stored, err := tx.HMGet(ctx, key, "*", store.PinsField).Result()
+		if err != nil {
+			return err
+		}
+		text, pins := store.Texts(stored)[0], store.Texts(stored)[1]
+		if l, err := store.LayoutOf(m.Of.Queue, text, pins); err != nil || !l.Equal(m.Of) {
+			return err // it was settled before
+		}
+		var fields struct {
+			From json.RawMessage `json:"from"`
+		}
+		if err := json.Unmarshal([]byte(text), &fields); err != nil {
+			return err
+		}
+		// plain_attributes in lanes.lua depends on the order of the fields, so the text is not written anew.
+		text = strings.Replace(text, `,"from":`+string(fields.From), "", 1)
+		return store.Transaction(ctx, tx, func(p redis.Pipeliner) error {
+			p.HSet(ctx, key, "*", text)
+			if sum := after.Sum(); sum != "" {
+				p.HSet(ctx, key, store.SumField, sum)
+			} else {
+				p.HDel(ctx, key, store.SumField)
+			}
+			p.Del(ctx, store.MovesKey(home))
+			p.HIncrBy(ctx, store.Key(home, "totals"), "limits", 1)
+			return nil
+		})
+	}
+	for {
+		if err := m.Redis.Watch(ctx, change, key); !errors.Is(err, redis.TxFailedErr) {
+			return err
+		}
+	}
+}
+
+// remove takes partitions out of Redis that have no job. What asynq's tools left in one stays, and the log says so.
+func (m *Mover) remove(ctx context.Context, homes []string) error {
+	members := make([]any, len(homes))
+	for i, home := range homes {
+		members[i] = home
+	}
+	// The audit of a partition stays, and is found by its name in the first one's.
+	if err := m.Redis.SAdd(ctx, store.Key(m.Of.Queue, "audit"), members...).Err(); err != nil {
+		return err
+	}
+	for _, home := range homes {
+		var jobs any
+		err := m.do(ctx, func(ctx context.Context) (err error) {
+			jobs, err = store.UnregisterScript.Run(ctx, m.Redis, store.ScriptKeys(home), home, true, m.Of.Sum())
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if jobs != int64(0) {
+			m.Logger.Warn("a partition that the queue has no more still has jobs, which could not be read", logkey.Queue, home, "jobs", jobs)
+			continue
+		}
+		if err := m.Redis.SRem(ctx, asynqwire.Queues, home).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

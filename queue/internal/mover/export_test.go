@@ -1,0 +1,5 @@
+package mover
+
+import "time"
+
+func init() { tryAgain = 5 * time.Millisecond }

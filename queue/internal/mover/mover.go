@@ -1,0 +1,164 @@
+package mover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/logkey"
+	"github.com/headgate/headgate/queue/internal/store"
+)
+
+// Mover moves the tenants of a queue, as long as no other worker does.
+type Mover struct {
+	Of      partition.Layout // From says where the tenants are
+	Worker  string           // its id
+	Longest time.Duration    // that a call can take
+	Redis   redis.UniversalClient
+	Logger  *slog.Logger
+
+	calendars map[string]*effective.Calendars // by partition
+}
+
+const roleLasts = 10 * time.Second
+
+var tryAgain = time.Second // shorter in tests
+
+var (
+	// errOther means that another worker moves the tenants.
+	errOther = errors.New("another worker moves the tenants")
+
+	// errOver means that another worker has moved them, and that the queue has other partitions by now.
+	errOver = errors.New("the change is over")
+)
+
+// Run moves tenants until the last one has arrived and the limits say so, or ctx is done.
+func (m *Mover) Run(ctx context.Context) {
+	m.calendars = map[string]*effective.Calendars{}
+	for _, home := range m.Of.Names() {
+		m.calendars[home] = &effective.Calendars{Queue: home, Redis: m.Redis}
+	}
+	defer m.resign()
+	failing := false
+	for {
+		err := m.move(ctx)
+		if err == nil || errors.Is(err, errOver) || ctx.Err() != nil {
+			return
+		}
+		if !errors.Is(err, errOther) && !failing {
+			m.Logger.Warn("cannot move tenants to other partitions; retrying", logkey.Queue, m.Of.Queue, logkey.Error, err)
+		}
+		failing = !errors.Is(err, errOther)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(tryAgain):
+		}
+	}
+}
+
+// move does all that is left to do. Each step can be repeated.
+func (m *Mover) move(ctx context.Context) error {
+	ended, err := m.published(ctx)
+	if err != nil {
+		return err
+	}
+	if err := m.lead(ctx); err != nil {
+		return err
+	}
+	if !ended {
+		if err := m.pauses(ctx); err != nil {
+			return err
+		}
+		for _, home := range m.Of.From.Names() {
+			if err := m.empty(ctx, home); err != nil {
+				return fmt.Errorf("from %s: %w", home, err)
+			}
+		}
+		// Tenants that nobody knew were added to their old partitions until now.
+		for _, home := range m.Of.From.Names() {
+			if _, err := m.set(ctx, home, "", m.Of.Sum(), []string{store.WholeQueue}); err != nil {
+				return err
+			}
+			if err := m.empty(ctx, home); err != nil {
+				return fmt.Errorf("from %s: %w", home, err)
+			}
+		}
+		if err := m.pauses(ctx); err != nil {
+			return err
+		}
+		if err := m.strays(ctx); err != nil {
+			return err
+		}
+	}
+	if err := m.end(ctx); err != nil {
+		return fmt.Errorf("end: %w", err)
+	}
+	m.Logger.Info("all tenants are in their new partitions", logkey.Queue, m.Of.Queue, "partitions", m.Of.N)
+	return nil
+}
+
+func (m *Mover) role() string { return store.Key(m.Of.Queue, "mover") }
+
+// lead takes or keeps the role of the worker that moves.
+func (m *Mover) lead(ctx context.Context) error {
+	var reply any
+	err := m.do(ctx, func(ctx context.Context) (err error) {
+		reply, err = store.WatchScript.Run(ctx, m.Redis, store.KeysOf(m.Of.Queue, m.role()), m.Of.Queue, m.Worker, roleLasts.Milliseconds())
+		return err
+	})
+	if err == nil && reply != int64(0) {
+		err = errOther
+	}
+	return err
+}
+
+// resign lets another worker go on at once.
+func (m *Mover) resign() {
+	ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
+	defer cancel()
+	_, _ = store.ResignScript.Run(ctx, m.Redis, []string{m.role()}, m.Worker, store.WakeChannel(m.Of.Queue), "")
+}
+
+// do sends something to Redis, also while a slot of it moves to another node.
+func (m *Mover) do(ctx context.Context, send func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
+	defer cancel()
+	return store.Patient(ctx, func() error { return send(ctx) })
+}
+
+// published reports whether a mover before has begun to end the change. It is an error if a partition does not
+// know the change yet: who published it has to finish that.
+func (m *Mover) published(ctx context.Context) (ended bool, err error) {
+	after := m.Of
+	after.From = nil
+	for i, home := range m.Of.Names() {
+		var fields []any
+		err := m.do(ctx, func(ctx context.Context) (err error) {
+			fields, err = m.Redis.HMGet(ctx, store.Key(home, "limits"), "*", store.PinsField).Result()
+			return err
+		})
+		if err != nil {
+			return false, err
+		}
+		text := store.Texts(fields)
+		l, err := store.LayoutOf(m.Of.Queue, text[0], text[1])
+		switch {
+		case err != nil:
+			return false, err
+		case i == 0 && !l.Equal(m.Of): // the last one that learns that the change is over
+			return false, errOver
+		case text[0] == "" && i >= m.Of.N, text[0] != "" && l.Equal(after):
+			ended = true
+		case text[0] == "" || !l.Equal(m.Of):
+			return false, fmt.Errorf("partition %s does not have the limits of the others yet", home)
+		}
+	}
+	return ended, nil
+}

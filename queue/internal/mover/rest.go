@@ -1,0 +1,341 @@
+package mover
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/rediskey"
+	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/store"
+)
+
+// keys returns the names of the keys that tenants have in a partition, by escaped tenant: the buckets of their
+// limits, and the keys of their jobs. No set lists them, so it looks at all keys of the node.
+func (m *Mover) keys(ctx context.Context, home string) (map[string][]string, error) {
+	limits, err := effective.ReadQueue(ctx, m.Redis, home)
+	if err != nil {
+		return nil, err
+	}
+	places := map[string]int{} // of the tenant among the values of a limit
+	for _, limit := range limits.Limits {
+		// What was leased goes back to the ledger by itself.
+		if i := slices.Index(limit.Per, "tenant"); i >= 0 && !limit.Spec.Leased {
+			places[limit.Name] = i
+		}
+	}
+	prefix := store.Key(home, "")
+	found := map[string][]string{}
+	err = m.do(ctx, func(ctx context.Context) error {
+		node := redis.Cmdable(m.Redis)
+		if cluster, ok := m.Redis.(*redis.ClusterClient); ok {
+			master, err := cluster.MasterForKey(ctx, prefix)
+			if err != nil {
+				return err
+			}
+			node = master
+		}
+		clear(found)
+		for cursor, first := uint64(0), true; first || cursor != 0; first = false {
+			var names []string
+			var err error
+			if names, cursor, err = node.Scan(ctx, cursor, prefix+"*", 1000).Result(); err != nil {
+				return err
+			}
+			for _, name := range names {
+				name = strings.TrimPrefix(name, prefix)
+				if tenant, ok := ownerOf(name, places); ok && !slices.Contains(found[tenant], name) {
+					found[tenant] = append(found[tenant], name)
+				}
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
+// ownerOf returns the escaped tenant of a key that is moved with it.
+func ownerOf(name string, places map[string]int) (tenant string, ok bool) {
+	what, rest, _ := strings.Cut(name, ":")
+	switch what {
+	case "unique":
+		tenant, _, ok = strings.Cut(rest, ":")
+	case "b":
+		limit, values, _ := strings.Cut(rest, ":")
+		all := strings.Split(values, ";")
+		if i, of := places[limit]; of && i < len(all) {
+			return all[i], true
+		}
+	}
+	return tenant, ok
+}
+
+// tenantOfScope returns the escaped tenant of a pause or hold that is its own; "": it is that of others, too.
+func tenantOfScope(scope string) string {
+	what, name, found := strings.Cut(scope, ":")
+	first, second, _ := strings.Cut(name, ";")
+	switch {
+	case !found && scope != store.WholeQueue:
+		return scope
+	case what == "a":
+		return second
+	case what == "e":
+		return first
+	}
+	return ""
+}
+
+// writes collects arguments of move_with.lua.
+type writes []any
+
+func (w *writes) add(words ...any) { *w = append(append(*w, len(words)), words...) }
+
+// with writes to a partition what is a tenant's while it has a state; or with the tenant "" what is the queue's,
+// while the state is the sum of its layout. Else it returns errNotArrived.
+func (m *Mover) with(ctx context.Context, home, tenant, state string, all writes) error {
+	if len(all) == 0 {
+		return nil
+	}
+	args := append([]any{home, tenant, state}, all...)
+	return m.do(ctx, func(ctx context.Context) error {
+		reply, err := store.MoveWithScript.Run(ctx, m.Redis, store.ScriptKeys(home), args...)
+		if err == nil && reply != int64(1) {
+			return errNotArrived
+		}
+		return err
+	})
+}
+
+// rest moves what the tenants have besides jobs. Each is written there before it is deleted here.
+func (c *carrier) rest(ctx context.Context) error {
+	keys, err := c.keys(ctx, c.home)
+	if err != nil {
+		return err
+	}
+	hashes := map[string]map[string]string{}
+	for _, name := range []string{"tenants", "overrides", "pauses", "adapt"} {
+		err := c.do(ctx, func(ctx context.Context) (err error) {
+			hashes[name], err = store.ScanHash(ctx, c.Redis, store.Key(c.home, name))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	entries, err := c.periodic(ctx)
+	if err != nil {
+		return err
+	}
+	scopes := map[string][]string{}
+	for scope := range hashes["pauses"] {
+		if tenant := tenantOfScope(scope); tenant != "" {
+			scopes[tenant] = append(scopes[tenant], scope)
+		}
+	}
+	for tenant := range c.tenants {
+		var there, here writes
+		for _, name := range keys[tenant] {
+			if err := c.value(ctx, name, &there); err != nil {
+				return err
+			}
+			here.add("DEL", name)
+			from, to := store.Key(c.home, name), store.Key(c.to, name)
+			if level := hashes["adapt"][from]; level != "" {
+				there.add("HSET", "adapt", to, level)
+				there.add("PEXPIRE", "adapt", adaptKept.Milliseconds())
+				here.add("HDEL", "adapt", from)
+			}
+		}
+		for _, id := range entries[tenant] {
+			if err := c.ticks(ctx, id, &there); err != nil {
+				return err
+			}
+			here.add("DEL", "tick:"+rediskey.Escape(id))
+		}
+		if text := hashes["overrides"][tenant]; text != "" {
+			there.add("HSET", "overrides", tenant, text)
+			there.add("HINCRBY", "totals", "limits", 1)
+			here.add("HDEL", "overrides", tenant)
+			here.add("HINCRBY", "totals", "limits", 1)
+		}
+		for _, scope := range scopes[tenant] {
+			text := hashes["pauses"][scope]
+			there.add("PAUSE", scope, text, pauseKept(text))
+			here.add("RESUME", scope)
+		}
+		if n := store.ReadCounts(hashes["tenants"][tenant]); n.Done > 0 {
+			there.add("DONE", n.Done)
+			here.add("DONE", 0)
+		}
+		if err := c.with(ctx, c.to, tenant, store.MoveComes+c.token, there); err != nil {
+			return err
+		}
+		if err := c.with(ctx, c.home, tenant, store.MoveLeft+c.token, here); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// adaptKept is how long the levels of adaptive limits are kept: see lower in lanes.lua.
+const adaptKept = 160 * time.Second
+
+// pauseKept returns until when a pause is kept, µs, as lanes.lua keeps it.
+func pauseKept(text string) int64 {
+	until := store.PausedUntil(text)
+	if _, rest, _ := strings.Cut(text, " "); strings.HasPrefix(rest, "tried ") {
+		return until + time.Hour.Microseconds()
+	}
+	return until
+}
+
+// value adds the writes that copy a string or a list.
+func (c *carrier) value(ctx context.Context, name string, to *writes) error {
+	key := store.Key(c.home, name)
+	return c.do(ctx, func(ctx context.Context) error {
+		kind, err := c.Redis.Type(ctx, key).Result()
+		if err != nil {
+			return err
+		}
+		pipe := c.Redis.Pipeline()
+		var text *redis.StringCmd
+		var list *redis.StringSliceCmd
+		switch kind {
+		case "string":
+			text = pipe.Get(ctx, key)
+		case "list":
+			list = pipe.LRange(ctx, key, 0, -1)
+		default:
+			return nil // it has expired, or is damaged
+		}
+		left := pipe.PTTL(ctx, key)
+		if err := store.Execute(ctx, pipe); err != nil {
+			return err
+		}
+		switch {
+		case text != nil && text.Err() == nil:
+			to.add("SET", name, text.Val())
+		case list != nil && len(list.Val()) > 0:
+			to.add("DEL", name)
+			for some := range slices.Chunk(list.Val(), atATime) { // a script takes only so many words at once
+				words := []any{"RPUSH", name}
+				for _, one := range some {
+					words = append(words, one)
+				}
+				to.add(words...)
+			}
+		default:
+			return nil
+		}
+		if left.Val() > 0 {
+			to.add("PEXPIRE", name, left.Val().Milliseconds())
+		}
+		return nil
+	})
+}
+
+// periodic returns the ids of the periodic jobs of tenants, by escaped tenant.
+func (c *carrier) periodic(ctx context.Context) (map[string][]string, error) {
+	var all map[string]string
+	err := c.do(ctx, func(ctx context.Context) (err error) {
+		all, err = store.ScanHash(ctx, c.Redis, store.PeriodicKey)
+		return err
+	})
+	ids := map[string][]string{}
+	for id, text := range all {
+		var entry struct {
+			Job struct {
+				Tenant string `json:"tenant"`
+			} `json:"job"`
+		}
+		if json.Unmarshal([]byte(text), &entry) != nil {
+			continue
+		}
+		if tenant := rediskey.Escape(entry.Job.Tenant); c.tenants[tenant] {
+			ids[tenant] = append(ids[tenant], id)
+		}
+	}
+	return ids, err
+}
+
+// ticks adds the writes that copy what is known of the ticks of a periodic job. Which one was fired last is also
+// kept here, for workers that do not know yet that the tenant has gone: it expires.
+func (c *carrier) ticks(ctx context.Context, id string, to *writes) error {
+	if err := c.value(ctx, "tick:"+rediskey.Escape(id), to); err != nil {
+		return err
+	}
+	return c.do(ctx, func(ctx context.Context) error {
+		score, err := c.Redis.ZScore(ctx, store.Key(c.home, "periodic"), id).Result()
+		if errors.Is(err, redis.Nil) {
+			return nil
+		}
+		if err == nil {
+			to.add("ZADD", "periodic", strconv.FormatFloat(score, 'f', 0, 64), id)
+		}
+		return err
+	})
+}
+
+// pauses copies the pauses of the queue and of kinds to the partitions that are new.
+func (m *Mover) pauses(ctx context.Context) error {
+	read := func(home string) (pauses map[string]string, err error) {
+		err = m.do(ctx, func(ctx context.Context) (err error) {
+			pauses, err = store.ScanHash(ctx, m.Redis, store.Key(home, "pauses"))
+			return err
+		})
+		return pauses, err
+	}
+	all, err := read(m.Of.Queue)
+	if err != nil {
+		return err
+	}
+	maps.DeleteFunc(all, func(scope, _ string) bool { return scope != store.WholeQueue && !strings.HasPrefix(scope, "k:") })
+	for _, home := range m.Of.Names()[min(m.Of.From.N, m.Of.N):] {
+		known, err := read(home)
+		if err != nil {
+			return err
+		}
+		var missing writes
+		for scope, text := range all {
+			if known[scope] == "" {
+				missing.add("PAUSE", scope, text, pauseKept(text))
+			}
+		}
+		if err := m.with(ctx, home, "", m.Of.Sum(), missing); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// strays ends pauses of tenants in the partition that they left: an operator who made them while the tenants moved
+// made them in both.
+func (m *Mover) strays(ctx context.Context) error {
+	for _, home := range m.Of.Names() {
+		var all map[string]string
+		err := m.do(ctx, func(ctx context.Context) (err error) {
+			all, err = store.ScanHash(ctx, m.Redis, store.Key(home, "pauses"))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		var ends writes
+		for scope := range all {
+			if tenant := tenantOfScope(scope); tenant != "" && m.Of.Home(store.Unescape(tenant)) != home {
+				ends.add("RESUME", scope)
+			}
+		}
+		if err := m.with(ctx, home, "", m.Of.Sum(), ends); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,318 @@
+package mover
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/store"
+)
+
+const (
+	// jobsInRound is how many jobs are moved in one round: their tenants wait until it ends.
+	jobsInRound = 20_000
+	maxRounds   = 16
+
+	// idleFor is how long a round waits for the calls of its tenants, at first. Those whose calls take longer
+	// have their turn again later, and are waited for longer.
+	idleFor = 2 * time.Second
+
+	idleLook = 20 * time.Millisecond
+	atATime  = 200 // ids or names in one command
+)
+
+// empty moves all tenants of a partition that the new layout has elsewhere.
+func (m *Mover) empty(ctx context.Context, home string) error {
+	for patience := idleFor; ; patience = min(2*patience, m.Longest) {
+		states, err := m.states(ctx, home)
+		if err != nil {
+			return err
+		}
+		if err := m.resume(ctx, home, states); err != nil {
+			return err
+		}
+		tenants, jobs, err := m.leaving(ctx, home)
+		if err != nil {
+			return err
+		}
+		if len(tenants) == 0 {
+			return nil
+		}
+		rounds := min(max(1, int(jobs/jobsInRound)), maxRounds, len(tenants))
+		for round := range slices.Chunk(tenants, (len(tenants)+rounds-1)/rounds) {
+			if err := m.lead(ctx); err != nil {
+				return err
+			}
+			if err := m.round(ctx, home, round, patience); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (m *Mover) states(ctx context.Context, home string) (states map[string]string, err error) {
+	err = m.do(ctx, func(ctx context.Context) (err error) {
+		states, err = store.ScanHash(ctx, m.Redis, store.MovesKey(home))
+		return err
+	})
+	return states, err
+}
+
+// resume ends rounds that were interrupted.
+func (m *Mover) resume(ctx context.Context, home string, states map[string]string) error {
+	rounds := map[string][]string{}
+	for tenant, state := range states {
+		if token, left := strings.CutPrefix(state, store.MoveLeft); left {
+			rounds[token] = append(rounds[token], tenant)
+		}
+	}
+	for _, token := range slices.Sorted(maps.Keys(rounds)) {
+		if err := m.carry(ctx, home, token, rounds[token]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// destination returns the partition to which an escaped tenant moves from another one; "": it stays.
+func (m *Mover) destination(home, tenant string) string {
+	homes := m.Of.Homes(store.Unescape(tenant))
+	if len(homes) == 1 || homes[0] != home {
+		return ""
+	}
+	return homes[1]
+}
+
+// byDestination groups tenants by the partition to which they move.
+func (m *Mover) byDestination(home string, tenants []string) map[string][]string {
+	groups := map[string][]string{}
+	for _, tenant := range tenants {
+		groups[m.destination(home, tenant)] = append(groups[m.destination(home, tenant)], tenant)
+	}
+	return groups
+}
+
+// leaving returns the escaped tenants that have something in a partition and belong to another one, and how many
+// jobs they have.
+func (m *Mover) leaving(ctx context.Context, home string) (tenants []string, jobs int64, err error) {
+	states, err := m.states(ctx, home)
+	if err != nil {
+		return nil, 0, err
+	}
+	found := map[string]bool{}
+	add := func(tenant string) {
+		if m.destination(home, tenant) != "" && states[tenant] != store.MoveGone {
+			found[tenant] = true
+		}
+	}
+	var counts, overrides, pauses map[string]string
+	var lanes []string
+	err = m.do(ctx, func(ctx context.Context) (err error) {
+		if counts, err = store.ScanHash(ctx, m.Redis, store.TenantsKey(home)); err != nil {
+			return err
+		}
+		if overrides, err = store.ScanHash(ctx, m.Redis, store.Key(home, "overrides")); err != nil {
+			return err
+		}
+		if pauses, err = store.ScanHash(ctx, m.Redis, store.Key(home, "pauses")); err != nil {
+			return err
+		}
+		lanes, err = m.Redis.SMembers(ctx, asynqwire.Key(home, "groups")).Result()
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	for tenant, text := range counts {
+		if tenant == store.WholeQueue {
+			continue
+		}
+		if add(tenant); found[tenant] {
+			jobs += store.ReadCounts(text).Jobs
+		}
+	}
+	for tenant := range overrides {
+		add(tenant)
+	}
+	for scope := range pauses {
+		if tenant := tenantOfScope(scope); tenant != "" {
+			add(tenant)
+		}
+	}
+	for _, lane := range lanes {
+		add(store.ParseLane(lane).Tenant)
+	}
+	keys, err := m.keys(ctx, home)
+	if err != nil {
+		return nil, 0, err
+	}
+	for tenant := range keys {
+		add(tenant)
+	}
+	return slices.Sorted(maps.Keys(found)), jobs, nil
+}
+
+// round moves those tenants of a partition whose calls end within a time.
+func (m *Mover) round(ctx context.Context, home string, tenants []string, patience time.Duration) error {
+	tenants, err := m.set(ctx, home, "", store.MoveStop, tenants)
+	if err != nil {
+		return err
+	}
+	store.AnnounceToAll(ctx, m.Redis, home)
+	idle, err := m.idle(ctx, home, tenants, patience)
+	if err != nil {
+		return err
+	}
+	busy := slices.DeleteFunc(slices.Clone(tenants), func(tenant string) bool { return slices.Contains(idle, tenant) })
+	if len(busy) > 0 {
+		if _, err := m.set(ctx, home, store.MoveStop, "", busy); err != nil {
+			return err
+		}
+		if err := m.replan(ctx, home, busy); err != nil {
+			return err
+		}
+	}
+	if len(idle) == 0 {
+		return nil
+	}
+	token := rand.Text()
+	for to, some := range m.byDestination(home, idle) {
+		if _, err := m.set(ctx, to, "*", store.MoveComes+token, some); err != nil {
+			return err
+		}
+	}
+	gone, err := m.set(ctx, home, store.MoveStop, store.MoveLeft+token, idle)
+	if err != nil {
+		return err
+	}
+	return m.carry(ctx, home, token, gone)
+}
+
+// set sets the state of those tenants that have a state, and returns who has the new one.
+func (m *Mover) set(ctx context.Context, home, from, to string, tenants []string) (have []string, err error) {
+	for some := range slices.Chunk(tenants, atATime) {
+		args := []any{home, m.Of.Sum(), from, to}
+		for _, tenant := range some {
+			args = append(args, tenant)
+		}
+		err := m.do(ctx, func(ctx context.Context) error {
+			reply, err := store.MoveScript.Run(ctx, m.Redis, store.ScriptKeys(home), args...)
+			if err != nil {
+				return err
+			}
+			for _, tenant := range reply.([]any) {
+				have = append(have, tenant.(string))
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return have, nil
+}
+
+// idle waits until no worker has a job of the tenants, and returns those of which that is so in time.
+func (m *Mover) idle(ctx context.Context, home string, tenants []string, patience time.Duration) ([]string, error) {
+	for end := time.Now().Add(patience); ; {
+		busy := map[string]bool{}
+		err := m.do(ctx, func(ctx context.Context) error {
+			for _, list := range []string{"active", "pending"} {
+				ids, err := m.Redis.LRange(ctx, asynqwire.Key(home, list), 0, -1).Result()
+				if err != nil {
+					return err
+				}
+				if _, err := m.of(ctx, home, ids, func(_, tenant string) { busy[tenant] = true }); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		idle := slices.DeleteFunc(slices.Clone(tenants), func(tenant string) bool { return busy[tenant] })
+		if len(idle) == len(tenants) || time.Now().After(end) {
+			return idle, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(idleLook):
+		}
+	}
+}
+
+// of calls each with the escaped tenant of every job of a list that is in Redis, and returns how many there are.
+func (m *Mover) of(ctx context.Context, home string, ids []string, each func(id, tenant string)) (n int, err error) {
+	for some := range slices.Chunk(ids, atATime) {
+		pipe := m.Redis.Pipeline()
+		tasks := make([]*redis.SliceCmd, len(some))
+		for i, id := range some {
+			tasks[i] = pipe.HMGet(ctx, asynqwire.Key(home, "t:"+id), "group", "msg")
+		}
+		if err := store.Execute(ctx, pipe); err != nil {
+			return n, err
+		}
+		for i, id := range some {
+			text := store.Texts(tasks[i].Val())
+			if tenant, ok := tenantOf(text[0], text[1]); ok {
+				n++
+				each(id, tenant)
+			}
+		}
+	}
+	return n, nil
+}
+
+func (m *Mover) replan(ctx context.Context, home string, tenants []string) error {
+	const few = 10 // for more tenants, one pass over all lanes is faster
+	if len(tenants) > few {
+		return effective.Replan(ctx, m.Redis, home, "")
+	}
+	for _, tenant := range tenants {
+		if err := effective.Replan(ctx, m.Redis, home, store.Unescape(tenant)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// carry takes all that tenants have from a partition that they have left to the one where they arrive.
+func (m *Mover) carry(ctx context.Context, home, token string, tenants []string) error {
+	for to, some := range m.byDestination(home, tenants) {
+		c := &carrier{Mover: m, home: home, to: to, token: token, tenants: map[string]bool{}}
+		arriving, err := m.set(ctx, to, "*", store.MoveComes+token, some)
+		if err != nil {
+			return err
+		}
+		for _, tenant := range arriving {
+			c.tenants[tenant] = true
+		}
+		if err := c.jobs(ctx); err != nil {
+			return fmt.Errorf("to %s: %w", to, err)
+		}
+		if err := c.rest(ctx); err != nil {
+			return fmt.Errorf("to %s: %w", to, err)
+		}
+		// Who is not among the arriving has arrived before.
+		if _, err := m.set(ctx, to, store.MoveComes+token, store.MoveHere, arriving); err != nil {
+			return err
+		}
+		if _, err := m.set(ctx, home, store.MoveLeft+token, store.MoveGone, some); err != nil {
+			return err
+		}
+		if err := m.replan(ctx, to, arriving); err != nil {
+			return err
+		}
+	}
+	return nil
+}

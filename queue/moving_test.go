@@ -1,0 +1,288 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/internal/test/logtest"
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
+	"github.com/headgate/headgate/throttle"
+)
+
+// moving is a queue whose number of partitions changes while jobs come and go.
+type moving struct {
+	server *redistest.Redis
+	queue  string
+
+	log logtest.Buffer // errors of workers
+
+	mu      sync.Mutex
+	calls   map[string][]int // by tenant, in order
+	flying  map[string]int   // calls in flight, by tenant
+	wrong   []string
+	workers []func() // stop each
+}
+
+const (
+	movingTenants = 24
+	movingQuota   = 100
+	movingJobs    = 130 // of each tenant: more than its quota
+)
+
+func (m *moving) publish(t *testing.T, n int) {
+	t.Helper()
+	err := operate.Publish(t.Context(), m.server.Client(), limits.Set{Queues: map[string]limits.Queue{m.queue: {Partitions: n, Limits: []limits.Limit{
+		{Name: "quota", Algorithm: throttle.SlidingWindowLog, Rate: throttle.Rate{Count: movingQuota, Period: 24 * time.Hour}, Per: []string{"tenant"}},
+		{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1, Per: []string{"tenant"}},
+	}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// work starts a worker.
+func (m *moving) work(t *testing.T) {
+	t.Helper()
+	worker, err := New(Config{Redis: m.server.Options(), Queues: []string{m.queue}, Logger: slog.New(slog.NewTextHandler(&m.log, &slog.HandlerOptions{Level: slog.LevelError}))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	Handle(worker, "call", func(ctx context.Context, i int) error {
+		job, _ := Current(ctx)
+		m.mu.Lock()
+		if m.flying[job.Tenant]++; m.flying[job.Tenant] > 1 {
+			m.wrong = append(m.wrong, fmt.Sprintf("two calls of %s at once", job.Tenant))
+		}
+		m.calls[job.Tenant] = append(m.calls[job.Tenant], i)
+		m.mu.Unlock()
+		time.Sleep(rand.N(3 * time.Millisecond))
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.flying[job.Tenant]--
+		return nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- worker.Run(ctx) }()
+	for worker.Ready() != nil {
+		time.Sleep(time.Millisecond)
+	}
+	m.workers = append(m.workers, func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// replace stops the oldest worker and starts another one.
+func (m *moving) replace(t *testing.T) {
+	t.Helper()
+	m.work(t)
+	stop := m.workers[0]
+	m.workers = m.workers[1:]
+	stop()
+}
+
+// produce enqueues the jobs of all tenants in their order, each of them twice, until done is closed; then the
+// rest at once.
+func (m *moving) produce(t *testing.T, done <-chan struct{}) {
+	client := NewClient(m.server.Client())
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	for i := range movingJobs {
+		var jobs []Job
+		for tenant := range movingTenants {
+			jobs = append(jobs, Job{Kind: "call", Queue: m.queue, Tenant: fmt.Sprint("t", tenant), Payload: i, Key: fmt.Sprint(i)})
+		}
+		for range 2 {
+			for n, result := range client.EnqueueMany(ctx, jobs) {
+				if result.Err != nil {
+					t.Errorf("job %d of %s: %v", i, jobs[n].Tenant, result.Err)
+				}
+			}
+		}
+		select {
+		case <-done:
+		case <-time.After(30 * time.Millisecond):
+		}
+	}
+}
+
+// moved waits until no tenant moves any more.
+func (m *moving) moved(t *testing.T, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		l, err := store.ReadLayout(t.Context(), m.server.Client(), m.queue)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.From == nil && l.N == n {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after a minute the queue still has %+v from %+v: %v", l, l.From, m.server.Client().HGetAll(t.Context(), store.MovesKey(m.queue)).Val())
+		}
+	}
+}
+
+// used reports whether every tenant has used its quota and no call is in flight.
+func (m *moving) used(t *testing.T, l partition.Layout) bool {
+	client := m.server.Client()
+	for i := range movingTenants {
+		tenant := fmt.Sprint("t", i)
+		// A log has an entry beside its permits.
+		if client.LLen(t.Context(), store.Key(l.Home(tenant), "b:quota:"+tenant)).Val() < movingQuota+1 {
+			return false
+		}
+	}
+	g, err := inspect.New(client).Gauges(t.Context(), m.queue)
+	return err == nil && g.Active == 0 && g.Pending == 0 && g.Waiting+g.Completed == movingTenants*movingJobs
+}
+
+// TestPartitionsChangeUnderLoad: while jobs are enqueued and called, a queue gets more and fewer partitions, and
+// the workers that move its tenants are replaced. Each job is called once, or waits; each tenant has its jobs
+// called in their order and one at a time, and no more of them than its quota, which is used up.
+func TestPartitionsChangeUnderLoad(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
+	m := &moving{server: redistest.Any(t), queue: redistest.Queue(t), calls: map[string][]int{}, flying: map[string]int{}}
+	m.publish(t, 1)
+	m.work(t)
+	m.work(t)
+	done, produced := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(produced)
+		m.produce(t, done)
+	}()
+	for i, n := range []int{4, 2, 7, 3, 1, 2} {
+		m.publish(t, n)
+		if i%2 == 0 {
+			m.replace(t) // in the middle of the change
+		}
+		m.moved(t, n)
+	}
+	close(done)
+	<-produced
+	client := m.server.Client()
+	for deadline := time.Now().Add(time.Minute); !m.used(t, partition.Layout{Queue: m.queue, N: 2}); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			g, err := inspect.New(client).Gauges(t.Context(), m.queue)
+			t.Fatalf("%+v, %v", g, err)
+		}
+	}
+	for _, stop := range m.workers {
+		stop()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, text := range m.wrong {
+		t.Error(text)
+	}
+	in, unused := inspect.New(client), 0
+	for tenant, calls := range m.calls {
+		for i, n := range calls {
+			if n != i {
+				t.Errorf("%s: call %d is of job %d: %v", tenant, i, n, calls)
+				break
+			}
+		}
+		page, err := in.ListJobs(t.Context(), m.queue, inspect.JobQuery{State: lifecycle.StateWaiting, Tenant: tenant, Limit: 100})
+		if err != nil || len(calls) > movingQuota || len(calls)+len(page.Jobs) != movingJobs {
+			t.Errorf("%s: %d calls, and %d jobs wait, %v", tenant, len(calls), len(page.Jobs), err)
+		}
+		unused += movingQuota - len(calls)
+	}
+	// A slot is lost that a job has not used when a worker stops and that is over before the job goes again.
+	t.Logf("%d of %d permits were not used", unused, movingTenants*movingQuota)
+	if r, err := NewClient(client).Result(t.Context(), m.queue, "t0:0"); err != nil || r.State != lifecycle.StateCompleted {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if text := m.log.String(); text != "" {
+		t.Errorf("errors of workers:\n%s", text)
+	}
+	expires := regexp.MustCompile(`:(answers|handed|lead|watcher|audit|vtime|limits|processed|failed)`)
+	for _, tag := range []string{"headgate", "asynq"} {
+		for _, key := range redistest.Keys(t, client, tag+":{"+m.queue+"@[3-9]}:*") {
+			if !expires.MatchString(key) {
+				t.Errorf("%s is left of a partition that the queue has no more", key)
+			}
+		}
+	}
+}
+
+// TestJobsOfATenantThatMoves: a tenant takes jobs in one of its two partitions at a time, and none while its jobs
+// are on their way.
+func TestJobsOfATenantThatMoves(t *testing.T) {
+	t.Parallel()
+	m := &moving{server: redistest.Any(t), queue: redistest.Queue(t)}
+	m.publish(t, 1)
+	m.publish(t, 2)
+	client, ctx := m.server.Client(), t.Context()
+	l, err := store.ReadLayout(ctx, client, m.queue)
+	if err != nil || l.From == nil {
+		t.Fatalf("%+v, %v", l, err)
+	}
+	tenant := tenantOf(partition.Layout{Queue: m.queue, N: 2}, l.Name(2))
+	stays := tenantOf(partition.Layout{Queue: m.queue, N: 2}, m.queue)
+	for _, c := range []struct {
+		what      string
+		old, next map[string]string // the states in the two partitions
+		in        string            // which of them takes jobs
+	}{
+		{"it has not moved", nil, nil, "old"},
+		{"it stops", map[string]string{tenant: "stop"}, nil, "old"},
+		{"it is to come", map[string]string{tenant: "stop"}, map[string]string{tenant: "comes x"}, "old"},
+		{"it has left", map[string]string{tenant: "left x"}, map[string]string{tenant: "comes x"}, ""},
+		{"it has arrived", map[string]string{tenant: "left x"}, map[string]string{tenant: "here"}, "next"},
+		{"it is gone", map[string]string{tenant: "gone"}, map[string]string{tenant: "here"}, "next"},
+		{"nobody knew it", map[string]string{"*": l.Sum()}, nil, ""},
+		{"an earlier change", map[string]string{"*": "~earlier"}, nil, "old"},
+		{"it stops late", map[string]string{tenant: "stop", "*": l.Sum()}, nil, ""},
+	} {
+		for i, states := range []map[string]string{c.old, c.next} {
+			client.Del(ctx, store.MovesKey(l.Name(i+1)))
+			for tenant, state := range states {
+				client.HSet(ctx, store.MovesKey(l.Name(i+1)), tenant, state)
+			}
+		}
+		enqueue := func(tenant string, try int) error {
+			c := NewClient(client)
+			r := c.enqueueOne(ctx, Job{Kind: "call", Queue: m.queue, Tenant: tenant, Payload: c}, try)
+			if r.Err == nil && r.State != lifecycle.StateWaiting || r.Err != nil && !errors.Is(r.Err, errNoPartition) {
+				t.Errorf("%+v", r)
+			}
+			return r.Err
+		}
+		for try, name := range []string{"old", "next"} {
+			if err := enqueue(tenant, try); (err == nil) != (c.in == name) {
+				t.Errorf("%s: a job for its %s partition: %v", c.what, name, err)
+			}
+			if err := enqueue(stays, try); err != nil {
+				t.Errorf("%s: a job of a tenant that stays: %v", c.what, err)
+			}
+		}
+		if strings.HasPrefix(c.old[tenant], "left") {
+			continue // who asks for its partition waits
+		}
+		home, err := store.HomeOf(ctx, client, l, tenant)
+		if want := map[string]string{"next": l.Name(2)}[c.in]; err != nil || home != cmp.Or(want, m.queue) {
+			t.Errorf("%s: it is in %s, %v", c.what, home, err)
+		}
+	}
+}
