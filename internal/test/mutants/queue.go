@@ -125,11 +125,11 @@ var queueMutants = []mutant{
 	},
 	{
 		"queue/internal/store/move.lua", `if config().layout ~= ARGV[2] then return done end`, ``,
-		"no fence", "who was stopped in an earlier change holds no tenant", "queue/internal/mover TestMoveBesideAnotherMover",
+		"no fence", "who was stopped in an earlier change holds no tenant", "queue/internal/mover TestLateRequests",
 	},
 	{
 		"queue/internal/store/move_in.lua", `if read('HGET', headgate .. 'moves', tenant) ~= 'comes ' .. token then return end`, `if not read('HGET', headgate .. 'moves', tenant) then return end`,
-		"no fence", "who was stopped puts no job into a partition again", "queue/internal/mover TestMoveBesideAnotherMover",
+		"no fence", "who was stopped puts no job into a partition again", "queue/internal/mover TestLateRequests",
 	},
 	{
 		"queue/internal/store/move_in.lua", `if read('EXISTS', key) == 0 then`, `if key then`,
@@ -141,7 +141,7 @@ var queueMutants = []mutant{
 	},
 	{
 		"queue/internal/store/move_with.lua", `if state ~= ARGV[3] then return 0 end`, ``,
-		"no fence", "who was stopped does not set back what is used of limits", "queue/internal/mover TestMoveBesideAnotherMover",
+		"no fence", "who was stopped does not set back what is used of limits", "queue/internal/mover TestLateRequests",
 	},
 	{
 		"queue/internal/mover/rest.go", `for _, name := range keys[tenant] {`, `for _, name := range keys[tenant][:0] {`,

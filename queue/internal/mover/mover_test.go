@@ -19,6 +19,7 @@ import (
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/redisclient"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/testlong"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
@@ -306,7 +307,8 @@ func TestMoveBesideAnotherMover(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for at := 1; ; at += 3 {
+	step := testlong.Of(13, 1) // odd, so that both cases below have their turn
+	for at := 1; ; at += step {
 		publish(3)
 		first := &held{left: at, reached: make(chan struct{}), goOn: make(chan struct{})}
 		ended := make(chan struct{})
@@ -463,4 +465,65 @@ func BenchmarkMove(b *testing.B) {
 		m.Run(ctx)
 	}
 	b.ReportMetric(float64(b.N)*jobs/b.Elapsed().Seconds(), "jobs/s")
+}
+
+// TestLateRequests: what a worker sends that was stopped in an attempt to move a tenant, or in an earlier change,
+// changes nothing.
+func TestLateRequests(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client, ctx := server.Client(), t.Context()
+	for _, n := range []int{1, 2} {
+		if err := operate.Publish(ctx, client, setOf(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sum := client.HGet(ctx, store.Key("q", "limits"), store.SumField).Val()
+	message := string(asynqwire.Encode("q@2", "id", "call", nil, nil, 0))
+	request := map[string]func() (any, error){
+		"move": func() (any, error) {
+			return store.MoveScript.Run(ctx, client, store.ScriptKeys("q"), "q", "~earlier", "", store.MoveStop, "other")
+		},
+		"move_in": func() (any, error) {
+			return store.MoveInScript.Run(ctx, client, store.ScriptKeys("q"), "q", "token", "id", "t", "scheduled 1 0", 4, "msg", message, "group", "t")
+		},
+		"move_with": func() (any, error) {
+			return store.MoveWithScript.Run(ctx, client, store.ScriptKeys("q"), "q", "t", "comes token", 3, "SET", "b:tenant:t", "used")
+		},
+		"move_done": func() (any, error) {
+			return store.MoveDoneScript.Run(ctx, client, store.ScriptKeys("q"), "q", "token", "gone", "t")
+		},
+	}
+	client.HSet(ctx, store.Key("q", "leaving"), "gone", "lane 1 0")
+	client.HSet(ctx, asynqwire.Key("q", "t:gone"), "msg", message)
+	dump := func() string {
+		var all []string
+		for _, key := range redistest.Keys(t, client, "*{q}*") {
+			all = append(all, key+" "+client.Dump(ctx, key).Val())
+		}
+		slices.Sort(all)
+		return strings.Join(all, "\n")
+	}
+	for _, state := range []string{"", "stop", "left other", "gone", "comes other", "here"} {
+		if client.HDel(ctx, store.MovesKey("q"), "t"); state != "" {
+			client.HSet(ctx, store.MovesKey("q"), "t", state)
+		}
+		before := dump()
+		for name, send := range request {
+			if reply, err := send(); err != nil || dump() != before {
+				t.Errorf("%s while the tenant is %q: %v, %v; it changed something", name, state, reply, err)
+				return
+			}
+		}
+	}
+	for name, state := range map[string]string{"move_in": "comes token", "move_with": "comes token", "move_done": "left token"} {
+		client.HSet(ctx, store.MovesKey("q"), "t", state)
+		before := dump()
+		if reply, err := request[name](); err != nil || dump() == before {
+			t.Errorf("%s in time: %v, %v; it changed nothing", name, reply, err)
+		}
+	}
+	if reply, err := store.MoveScript.Run(ctx, client, store.ScriptKeys("q"), "q", sum, "", store.MoveStop, "other"); err != nil || fmt.Sprint(reply) != "[other]" {
+		t.Errorf("move in time: %v, %v", reply, err)
+	}
 }
