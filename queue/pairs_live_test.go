@@ -149,9 +149,20 @@ func TestOverriddenWhileHeld(t *testing.T) {
 		if err := operate.SetOverride(t.Context(), client, l.queue, "a", "tenant", override); err != nil {
 			t.Fatal(err)
 		}
-		if l.calls.of(ids[1]) > 0 {
-			l.goes <- nil // the machine was slow: its slot had come
+		if l.calls.of(ids[1]) > 0 || client.HGet(t.Context(), asynqwire.Key(l.queue, "t:"+ids[2]), "state").Val() != "aggregating" {
+			// The machine was slow: its slot had come, or the next one had its slot, too.
+			stopped := make(chan struct{})
+			go func() {
+				for {
+					select {
+					case l.goes <- nil:
+					case <-stopped:
+						return
+					}
+				}
+			}()
 			l.stop()
+			close(stopped)
 			continue
 		}
 		l.goes <- nil
