@@ -124,7 +124,7 @@ faults: deps ## Break Redis, workers and receivers; write docs/reliability.md
 	$(GO) test -count 1 -timeout 60m -parallel 1 -v -run 'TestFaults$$' ./internal/test/faults -all -update
 
 # Tests of each part of package queue, a few seconds, that make test also runs on a Cluster.
-PARTS := Unregister|RecordIsOnce|Verb|Override|Pause|Recover|Key|Cancel|Gauges|ListJobs|Explain|LostReply|Workers\b|UnservedIsSaid
+PARTS := Unregister|RecordIsOnce|Verb|Override|Pause|Recover|Key|Cancel|Gauges|ListJobs|Explain|LostReply|Workers\b|UnservedIsSaid|PartitionsChange|JobsOfATenant
 test-parts: test-packages test-modules
 	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
 

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/test/pacer"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
@@ -253,6 +254,69 @@ func TestHeldSlotsAreUsedByAnotherWorker(t *testing.T) {
 	}
 	if state := client.HGet(ctx, asynqwire.Key(r.queue, "t:"+id), "state").Val(); state != "active" {
 		t.Errorf("state = %s; want it handed over again", state)
+	}
+}
+
+// TestUnusedSlotIsGivenBack: if a job comes back with its slot, because its worker stops, and the slot is over before
+// the job goes again, the sweep gives its permits back. So it uses them once, however often that happens. A slot that
+// may have been used is not given back.
+func TestUnusedSlotIsGivenBack(t *testing.T) {
+	t.Parallel()
+	day := limits.Limit{Name: "day", Algorithm: throttle.SlidingWindowLog, Rate: throttle.Rate{Count: 2, Period: 24 * time.Hour}, Per: []string{"tenant"}}
+	r := startRig(t, -1, limitsOf(perTenant(20), day), nil)
+	ctx, client := t.Context(), r.server.Client()
+	r.add(t, nil)
+	id := r.add(t, nil)
+	task, round := asynqwire.Key(r.queue, "t:"+id), r.dispatcher()
+	r.release(t, round, 100)
+	over := func() {
+		t.Helper()
+		_, latest := parseSlot(t, client.HGet(ctx, task, "hg_slot").Val())
+		until(t, "the slot is over", func() bool { return client.Time(ctx).Val().UnixMicro() > latest })
+	}
+	used := func(want int64) {
+		t.Helper()
+		// A log has an entry beside its permits.
+		if n := client.LLen(ctx, store.Key(r.queue, "b:day:a")).Val() - 1; n != want {
+			t.Errorf("%d permits are used; want %d", n, want)
+		}
+	}
+	back := func() {
+		t.Helper()
+		g := &gate{queue: r.queue, redis: client, onWake: func() {}}
+		_, err := g.sendSettle([]settleQuestion{{id: id, owner: r.field(t, id, "hg_owner"), tenant: "a", kind: "call", outcome: "keep", to: "lane"}})
+		if state := r.field(t, id, "state"); err != nil || state != "aggregating" {
+			t.Fatalf("it is %s after the stop, %v", state, err)
+		}
+	}
+	replan := func() {
+		t.Helper()
+		if err := effective.Replan(ctx, client, r.queue, "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		used(2)
+		back()
+		over()
+		r.release(t, round, 100) // without the permit it has to wait, until its lane is swept
+		replan()
+		until(t, "it goes again", func() bool {
+			r.release(t, round, 100)
+			return r.field(t, id, "state") == "active"
+		})
+	}
+	used(2)
+	back()
+	over()
+	slot := strings.Fields(client.HGet(ctx, task, "hg_slot").Val())
+	client.HSet(ctx, task, "hg_slot", strings.Join(slot[:3], " "))
+	r.release(t, round, 100)
+	replan()
+	r.release(t, round, 100)
+	used(2)
+	if state := r.field(t, id, "state"); state != "aggregating" {
+		t.Errorf("it is %s, beyond its quota", state)
 	}
 }
 

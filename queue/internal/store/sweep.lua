@@ -1,7 +1,8 @@
 -- sweep.lua: look at lanes again, a slice at a time.
 --
 -- A lane waits for the moment that its limits named when they were last asked. That
--- moment is wrong after limits were changed, a pause was ended or the clock was set back;
+-- moment is wrong after limits were changed, a pause was ended or the clock was set back, or if
+-- a worker that stopped gave a job back with a slot that nobody used;
 -- and other producers add lanes that the dispatcher does not know. Each lane of the slice
 -- that is not ready is asked again and put where it belongs. The sweep of a worker also
 -- corrects the counts of waiting jobs and the permits of jobs that asynq's tools took
@@ -28,8 +29,15 @@ local moved = 0
 -- ask returns when the first job of a lane may go, the limit that blocks it, and its
 -- limits.
 local function ask(lane, id)
-  local task = read('HMGET', task_key(id), 'hg_cost', 'hg_costs', 'hg_permits', 'msg')
+  local task = read('HMGET', task_key(id), 'hg_cost', 'hg_costs', 'hg_permits', 'msg', 'hg_slot', 'hg_marks')
   local job, limits = {costs = costs_read(task[1], task[2]), permits = task[3]}, job_limits(lane, task[4] or '', now)
+  local _, c, position, back = slot_read(task[5])
+  if c > 0 and c <= now and (back or 0) > 0 then
+    -- Its worker gave it back before, and the slot is over, so its permits were not used.
+    refund_all(limits.all, now, c, job.costs, task[6])
+    plan('HSET', task_key(id), 'hg_slot', slot_write(0, 0, position))
+    plan('HDEL', task_key(id), 'hg_marks')
+  end
   slot_ask(job, limits, limits.own, true, now)
   local e, binding = job.own, job.binding
   if binding and binding.till and binding.till > now then e = math.min(e, binding.till) end
