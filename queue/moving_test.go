@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -237,6 +238,9 @@ func TestJobsOfATenantThatMoves(t *testing.T) {
 	l, err := store.ReadLayout(ctx, client, m.queue)
 	if err != nil || l.From == nil {
 		t.Fatalf("%+v, %v", l, err)
+	}
+	if o, err := inspect.New(client).Overview(ctx, m.queue); err != nil || !slices.Contains(o.Unserved, inspect.Unserved{Queue: m.queue, From: 1, Of: 2}) {
+		t.Errorf("the overview says %v, %v", o.Unserved, err)
 	}
 	tenant := tenantOf(partition.Layout{Queue: m.queue, N: 2}, l.Name(2))
 	stays := tenantOf(partition.Layout{Queue: m.queue, N: 2}, m.queue)

@@ -88,6 +88,9 @@ func (in *Inspector) Overview(ctx context.Context, queue string) (Overview, erro
 	if away := awayOf(l, names); away.Away > 0 {
 		o.Unserved = append(o.Unserved, Unserved{Queue: queue, Away: away.Away, Of: away.Of})
 	}
+	if l.From != nil {
+		o.Unserved = append(o.Unserved, Unserved{Queue: queue, From: l.From.N, Of: l.N})
+	}
 	return o, nil
 }
 
