@@ -79,6 +79,7 @@ func TestMiddlewareComesAfterTheSlot(t *testing.T) {
 	expiring := r.add(t, func(job *Job) { job.Deadline = time.Now().Add(400 * time.Millisecond) })
 	r.run(t)
 	r.seen.wait(t, string(lifecycle.Expired), 1)
+	r.seen.wait(t, string(lifecycle.Done), 1)
 	r.stop()
 	if n := entered.n["entered"]; n != 1 || r.jobs[expiring] != 0 {
 		t.Errorf("middleware was entered %d times for one call; the job that expired: %d", n, r.jobs[expiring])

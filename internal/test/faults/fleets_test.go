@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -37,6 +38,32 @@ var ofFleets = []scenario{
 			x.limit(100)
 		},
 		promise: promise{used: 0.4},
+	},
+	{
+		name: "moving", fault: "the tenant moves to another partition of its queue and back, five times",
+		limits: inPartition(1), jobs: 2500,
+		strike: func(x *show) {
+			for i := range 10 {
+				x.move(2 - i%2)
+				x.moved(2 - i%2)
+			}
+		},
+		promise: promise{used: 0.5},
+	},
+	{
+		name: "moving-killed", fault: "the same once, and each time kill -9 of both workers meanwhile, one after the other; new ones start",
+		limits: inPartition(1), jobs: 2500,
+		strike: func(x *show) {
+			for i := range 2 {
+				x.move(2 - i)
+				for k := range 2 {
+					x.kill(2*i + k)
+					x.Worker()
+				}
+				x.moved(2 - i)
+			}
+		},
+		promise: promise{twice: 40, flows: 15 * time.Second, again: 15 * time.Second},
 	},
 	{
 		name: "archive", fault: "11,000 jobs are refused for good and archived",
@@ -73,9 +100,36 @@ var ofFleets = []scenario{
 	},
 }
 
+func inPartition(i int) string {
+	return fmt.Sprintf(`queues: {webhook: {kinds: [webhook], partitions: 2, limits: [{name: tenant, per: [tenant], algorithm: token_bucket, rate: 100/s, burst: 1}]}}
+tenants: {%s: {partition: %d}}`, tenant, i)
+}
+
+// move changes the partition of the tenant in the limits file.
+func (x *show) move(partition int) {
+	x.T.Helper()
+	x.replace(inPartition(partition))
+}
+
+// moved waits until the tenant has moved.
+func (x *show) moved(partition int) {
+	x.T.Helper()
+	x.Until(time.Minute, "the tenant has moved", func() bool {
+		fields, err := x.Redis.Client().HMGet(x.T.Context(), "headgate:{webhook}:limits", "*", "pins").Result()
+		limits, pins := fmt.Sprint(fields[0]), fmt.Sprint(fields[1])
+		return err == nil && pins == fmt.Sprintf(`{"%s":%d}`, tenant, partition) && !strings.Contains(limits, `"from":`)
+	})
+}
+
 func (x *show) limit(rate int) {
 	x.T.Helper()
-	path := x.Write("limits.new", fmt.Sprintf(`queues: {webhook: {kinds: [webhook], limits: [{name: tenant, per: [tenant], algorithm: token_bucket, rate: %d/s}]}}`, rate))
+	x.replace(fmt.Sprintf(`queues: {webhook: {kinds: [webhook], limits: [{name: tenant, per: [tenant], algorithm: token_bucket, rate: %d/s}]}}`, rate))
+}
+
+// replace replaces the limits file.
+func (x *show) replace(text string) {
+	x.T.Helper()
+	path := x.Write("limits.new", text)
 	if err := os.Rename(path, filepath.Join(x.Dir, "limits.yaml")); err != nil {
 		x.T.Fatal(err)
 	}
