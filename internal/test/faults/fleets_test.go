@@ -48,10 +48,10 @@ var ofFleets = []scenario{
 				x.moved(2 - i%2)
 			}
 		},
-		promise: promise{used: 0.5},
+		promise: promise{used: 0.3},
 	},
 	{
-		name: "moving-killed", fault: "the same once, and each time kill -9 of both workers meanwhile, one after the other; new ones start",
+		name: "moving-killed", fault: "the tenant moves to another partition and back, and each time both workers are killed with -9, one after the other; new ones start",
 		limits: inPartition(1), jobs: 2500,
 		strike: func(x *show) {
 			for i := range 2 {

@@ -26,7 +26,7 @@ type Mover struct {
 	calendars map[string]*effective.Calendars // by partition
 }
 
-const roleLasts = 10 * time.Second
+const roleLasts = 5 * time.Second
 
 var tryAgain = time.Second // shorter in tests
 
