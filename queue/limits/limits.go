@@ -57,8 +57,9 @@ type Queue struct {
 	// Partitions is over how many partitions the tenants are spread, at most [MaxPartitions]. Each
 	// is in a slot of a Redis Cluster of its own, and so on one of its nodes. All limits must be per
 	// tenant then but those that are [Limit.Leased], of which one may be a token bucket or a leaky
-	// bucket. 0 means 1. To change it, take the queue out of Redis first: [operate.Publish] refuses
-	// it for a queue that is there.
+	// bucket. 0 means 1. When another number is published, the tenants that belong elsewhere move
+	// with all their jobs while the queue runs. [operate.Publish] refuses it until an earlier change
+	// has ended, and between 1 and more for a queue with a limit that partitions share.
 	Partitions int
 
 	// SendWindows say when jobs of a kind may go, and under [AllKinds] when any
@@ -133,7 +134,8 @@ type Tenant struct {
 	Limits map[string]map[string]Change
 
 	// Partition is the partition of the tenant's jobs in each queue that has more than one: 1 is the
-	// first. 0: the tenant's name decides. Like [Queue.Partitions], it cannot be changed.
+	// first. 0: the tenant's name decides. When it changes, the tenant moves, as with
+	// [Queue.Partitions].
 	Partition int
 
 	// SendWindow says when the tenant's jobs may go, in all queues, besides the
