@@ -144,7 +144,7 @@ var queueMutants = []mutant{
 		"no fence", "who was stopped does not set back what is used of limits", "queue/internal/mover TestLateRequests",
 	},
 	{
-		"queue/internal/mover/rest.go", `for _, name := range keys[tenant] {`, `for _, name := range keys[tenant][:0] {`,
+		"queue/internal/mover/rest.go", `if err := c.values(ctx, keys[tenant], &there); err != nil {`, `if err := c.values(ctx, keys[tenant][:0], &there); err != nil {`,
 		"missing write", "what is used of limits moves", "queue/internal/mover TestMove",
 	},
 	{

@@ -15,11 +15,11 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// carrier takes what tenants have from one partition to another one.
+// carrier takes what tenants have from one partition to others.
 type carrier struct {
 	*Mover
-	home, to, token string
-	tenants         map[string]bool // escaped
+	home, token string
+	to          map[string]string // where an escaped tenant arrives
 }
 
 const (
@@ -53,11 +53,11 @@ func (c *carrier) jobs(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		idle, err := c.idle(ctx, c.home, slices.Collect(maps.Keys(c.tenants)), c.Longest)
+		idle, err := c.idle(ctx, c.home, slices.Collect(maps.Keys(c.to)), c.Longest)
 		if err != nil {
 			return err
 		}
-		if moved == 0 && len(idle) == len(c.tenants) {
+		if moved == 0 && len(idle) == len(c.to) {
 			return nil
 		}
 	}
@@ -98,7 +98,7 @@ func (c *carrier) walk(ctx context.Context) (moved int, err error) {
 		return moved, err
 	}
 	for _, lane := range lanes {
-		if !c.tenants[store.ParseLane(lane).Tenant] {
+		if c.to[store.ParseLane(lane).Tenant] == "" {
 			continue
 		}
 		if err := c.scan(ctx, c.members(asynqwire.Key(c.home, "g:"+lane)), take); err != nil {
@@ -143,18 +143,17 @@ func (c *carrier) scan(
 	return nil
 }
 
-// take takes those of some jobs out of their places that are the tenants', and puts them into the other partition.
+// take takes those of some jobs out of their places that are the tenants', and puts them where these arrive.
 func (c *carrier) take(ctx context.Context, ids []string) (n int, err error) {
 	mine := []any{c.home, ""}
 	var out []string
 	err = c.do(ctx, func(ctx context.Context) error {
 		mine, out = mine[:2], out[:0]
-		_, err := c.of(ctx, c.home, ids, func(id, tenant string) {
-			if c.tenants[tenant] {
+		return c.of(ctx, c.home, ids, func(id, tenant string) {
+			if c.to[tenant] != "" {
 				mine, out = append(mine, id), append(out, id)
 			}
 		})
-		return err
 	})
 	if err != nil || len(out) == 0 {
 		return 0, err
@@ -188,9 +187,9 @@ func (j *onItsWay) size() int {
 	return n
 }
 
-// put puts those of some jobs into the other partition that are on their way, and deletes them here.
+// put puts those of some jobs that are on their way where their tenants arrive, and deletes them here.
 func (c *carrier) put(ctx context.Context, ids []string) error {
-	var jobs []onItsWay
+	var jobs map[string][]onItsWay // by where they go
 	err := c.do(ctx, func(ctx context.Context) error {
 		pipe := c.Redis.Pipeline()
 		places := pipe.HMGet(ctx, store.Key(c.home, "leaving"), ids...)
@@ -201,37 +200,40 @@ func (c *carrier) put(ctx context.Context, ids []string) error {
 		if err := store.Execute(ctx, pipe); err != nil {
 			return err
 		}
-		jobs = jobs[:0]
+		jobs = map[string][]onItsWay{}
 		for i, place := range store.Texts(places.Val()) {
 			task := tasks[i].Val()
 			tenant, _ := tenantOf(task["group"], task["msg"])
-			if place == "" || !c.tenants[tenant] {
+			to := c.to[tenant]
+			if place == "" || to == "" {
 				continue
 			}
 			delete(task, "hg_permits") // they were given back
-			jobs = append(jobs, onItsWay{ids[i], tenant, place, task})
+			jobs[to] = append(jobs[to], onItsWay{ids[i], tenant, place, task})
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for len(jobs) > 0 {
-		n, bytes := 0, 0
-		for n < len(jobs) && (n == 0 || bytes+jobs[n].size() <= bytesAtATime) {
-			bytes += jobs[n].size()
-			n++
+	for to, all := range jobs {
+		for len(all) > 0 {
+			n, bytes := 0, 0
+			for n < len(all) && (n == 0 || bytes+all[n].size() <= bytesAtATime) {
+				bytes += all[n].size()
+				n++
+			}
+			if err := c.putSome(ctx, to, all[:n]); err != nil {
+				return err
+			}
+			all = all[n:]
 		}
-		if err := c.putSome(ctx, jobs[:n]); err != nil {
-			return err
-		}
-		jobs = jobs[n:]
 	}
 	return nil
 }
 
-func (c *carrier) putSome(ctx context.Context, jobs []onItsWay) error {
-	in, tenants := []any{c.to, c.token}, map[string]string{}
+func (c *carrier) putSome(ctx context.Context, to string, jobs []onItsWay) error {
+	in, tenants := []any{to, c.token}, map[string]string{}
 	for _, job := range jobs {
 		in = append(in, job.id, job.tenant, job.place, 2*len(job.fields))
 		for name, value := range job.fields {
@@ -241,7 +243,7 @@ func (c *carrier) putSome(ctx context.Context, jobs []onItsWay) error {
 	}
 	done := []any{c.home, c.token}
 	err := c.do(ctx, func(ctx context.Context) error {
-		reply, err := store.MoveInScript.Run(ctx, c.Redis, store.ScriptKeys(c.to), in...)
+		reply, err := store.MoveInScript.Run(ctx, c.Redis, store.ScriptKeys(to), in...)
 		if err != nil {
 			return err
 		}
@@ -254,7 +256,7 @@ func (c *carrier) putSome(ctx context.Context, jobs []onItsWay) error {
 		return err
 	}
 	if len(done) < 2+2*len(jobs) {
-		return cmp.Or(c.lead(ctx), fmt.Errorf("%d of %d jobs cannot be put there: %w", len(jobs)-(len(done)-2)/2, len(jobs), errNotArrived))
+		return cmp.Or(c.lead(ctx), fmt.Errorf("%d of %d jobs cannot be put into %s: %w", len(jobs)-(len(done)-2)/2, len(jobs), to, errNotArrived))
 	}
 	return c.do(ctx, func(ctx context.Context) error {
 		_, err := store.MoveDoneScript.Run(ctx, c.Redis, store.ScriptKeys(c.home), done...)

@@ -32,7 +32,7 @@ func (m *Mover) keys(ctx context.Context, home string) (map[string][]string, err
 		}
 	}
 	prefix := store.Key(home, "")
-	found := map[string][]string{}
+	found, seen := map[string][]string{}, map[string]bool{} // a scan may return a name twice
 	err = m.do(ctx, func(ctx context.Context) error {
 		node := redis.Cmdable(m.Redis)
 		if cluster, ok := m.Redis.(*redis.ClusterClient); ok {
@@ -43,6 +43,7 @@ func (m *Mover) keys(ctx context.Context, home string) (map[string][]string, err
 			node = master
 		}
 		clear(found)
+		clear(seen)
 		for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 			var names []string
 			var err error
@@ -51,8 +52,8 @@ func (m *Mover) keys(ctx context.Context, home string) (map[string][]string, err
 			}
 			for _, name := range names {
 				name = strings.TrimPrefix(name, prefix)
-				if tenant, ok := ownerOf(name, places); ok && !slices.Contains(found[tenant], name) {
-					found[tenant] = append(found[tenant], name)
+				if tenant, ok := ownerOf(name, places); ok && !seen[name] {
+					found[tenant], seen[name] = append(found[tenant], name), true
 				}
 			}
 		}
@@ -92,25 +93,31 @@ func tenantOfScope(scope string) string {
 	return ""
 }
 
-// writes collects arguments of move_with.lua.
-type writes []any
+// writes collects arguments of move_with.lua, one list for each write.
+type writes [][]any
 
-func (w *writes) add(words ...any) { *w = append(append(*w, len(words)), words...) }
+func (w *writes) add(words ...any) { *w = append(*w, words) }
 
 // with writes to a partition what is a tenant's while it has a state; or with the tenant "" what is the queue's,
 // while the state is the sum of its layout. Else it returns errNotArrived.
 func (m *Mover) with(ctx context.Context, home, tenant, state string, all writes) error {
-	if len(all) == 0 {
-		return nil
-	}
-	args := append([]any{home, tenant, state}, all...)
-	return m.do(ctx, func(ctx context.Context) error {
-		reply, err := store.MoveWithScript.Run(ctx, m.Redis, store.ScriptKeys(home), args...)
-		if err == nil && reply != int64(1) {
-			return errNotArrived
+	for some := range slices.Chunk(all, atATime) {
+		args := []any{home, tenant, state}
+		for _, words := range some {
+			args = append(append(args, len(words)), words...)
 		}
-		return err
-	})
+		err := m.do(ctx, func(ctx context.Context) error {
+			reply, err := store.MoveWithScript.Run(ctx, m.Redis, store.ScriptKeys(home), args...)
+			if err == nil && reply != int64(1) {
+				return errNotArrived
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // rest moves what the tenants have besides jobs. Each is written there before it is deleted here.
@@ -139,14 +146,14 @@ func (c *carrier) rest(ctx context.Context) error {
 			scopes[tenant] = append(scopes[tenant], scope)
 		}
 	}
-	for tenant := range c.tenants {
+	for tenant, arrives := range c.to {
 		var there, here writes
+		if err := c.values(ctx, keys[tenant], &there); err != nil {
+			return err
+		}
 		for _, name := range keys[tenant] {
-			if err := c.value(ctx, name, &there); err != nil {
-				return err
-			}
 			here.add("DEL", name)
-			from, to := store.Key(c.home, name), store.Key(c.to, name)
+			from, to := store.Key(c.home, name), store.Key(arrives, name)
 			if level := hashes["adapt"][from]; level != "" {
 				there.add("HSET", "adapt", to, level)
 				there.add("PEXPIRE", "adapt", adaptKept.Milliseconds())
@@ -174,7 +181,7 @@ func (c *carrier) rest(ctx context.Context) error {
 			there.add("DONE", n.Done)
 			here.add("DONE", 0)
 		}
-		if err := c.with(ctx, c.to, tenant, store.MoveComes+c.token, there); err != nil {
+		if err := c.with(ctx, arrives, tenant, store.MoveComes+c.token, there); err != nil {
 			return err
 		}
 		if err := c.with(ctx, c.home, tenant, store.MoveLeft+c.token, here); err != nil {
@@ -196,35 +203,54 @@ func pauseKept(text string) int64 {
 	return until
 }
 
-// value adds the writes that copy a string or a list.
-func (c *carrier) value(ctx context.Context, name string, to *writes) error {
-	key := store.Key(c.home, name)
-	return c.do(ctx, func(ctx context.Context) error {
-		kind, err := c.Redis.Type(ctx, key).Result()
+// values adds the writes that copy strings and lists.
+func (c *carrier) values(ctx context.Context, names []string, to *writes) error {
+	for some := range slices.Chunk(names, atATime) {
+		err := c.do(ctx, func(ctx context.Context) error {
+			var added writes
+			err := c.copies(ctx, some, &added)
+			if err == nil {
+				*to = append(*to, added...)
+			}
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		pipe := c.Redis.Pipeline()
-		var text *redis.StringCmd
-		var list *redis.StringSliceCmd
-		switch kind {
+	}
+	return nil
+}
+
+func (c *carrier) copies(ctx context.Context, names []string, to *writes) error {
+	pipe, kinds := c.Redis.Pipeline(), make([]*redis.StatusCmd, len(names))
+	for i, name := range names {
+		kinds[i] = pipe.Type(ctx, store.Key(c.home, name))
+	}
+	if err := store.Execute(ctx, pipe); err != nil {
+		return err
+	}
+	pipe = c.Redis.Pipeline()
+	texts, lists, left := make([]*redis.StringCmd, len(names)), make([]*redis.StringSliceCmd, len(names)), make([]*redis.DurationCmd, len(names))
+	for i, name := range names {
+		key := store.Key(c.home, name)
+		switch kinds[i].Val() { // another one has expired, or is damaged
 		case "string":
-			text = pipe.Get(ctx, key)
+			texts[i] = pipe.Get(ctx, key)
 		case "list":
-			list = pipe.LRange(ctx, key, 0, -1)
-		default:
-			return nil // it has expired, or is damaged
+			lists[i] = pipe.LRange(ctx, key, 0, -1)
 		}
-		left := pipe.PTTL(ctx, key)
-		if err := store.Execute(ctx, pipe); err != nil {
-			return err
-		}
+		left[i] = pipe.PTTL(ctx, key)
+	}
+	if err := store.Execute(ctx, pipe); err != nil {
+		return err
+	}
+	for i, name := range names {
 		switch {
-		case text != nil && text.Err() == nil:
-			to.add("SET", name, text.Val())
-		case list != nil && len(list.Val()) > 0:
+		case texts[i] != nil && texts[i].Err() == nil:
+			to.add("SET", name, texts[i].Val())
+		case lists[i] != nil && len(lists[i].Val()) > 0:
 			to.add("DEL", name)
-			for some := range slices.Chunk(list.Val(), atATime) { // a script takes only so many words at once
+			for some := range slices.Chunk(lists[i].Val(), atATime) { // a script takes only so many words at once
 				words := []any{"RPUSH", name}
 				for _, one := range some {
 					words = append(words, one)
@@ -232,13 +258,13 @@ func (c *carrier) value(ctx context.Context, name string, to *writes) error {
 				to.add(words...)
 			}
 		default:
-			return nil
+			continue
 		}
-		if left.Val() > 0 {
-			to.add("PEXPIRE", name, left.Val().Milliseconds())
+		if left[i].Val() > 0 {
+			to.add("PEXPIRE", name, left[i].Val().Milliseconds())
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // periodic returns the ids of the periodic jobs of tenants, by escaped tenant.
@@ -258,7 +284,7 @@ func (c *carrier) periodic(ctx context.Context) (map[string][]string, error) {
 		if json.Unmarshal([]byte(text), &entry) != nil {
 			continue
 		}
-		if tenant := rediskey.Escape(entry.Job.Tenant); c.tenants[tenant] {
+		if tenant := rediskey.Escape(entry.Job.Tenant); c.to[tenant] != "" {
 			ids[tenant] = append(ids[tenant], id)
 		}
 	}
@@ -268,7 +294,7 @@ func (c *carrier) periodic(ctx context.Context) (map[string][]string, error) {
 // ticks adds the writes that copy what is known of the ticks of a periodic job. Which one was fired last is also
 // kept here, for workers that do not know yet that the tenant has gone: it expires.
 func (c *carrier) ticks(ctx context.Context, id string, to *writes) error {
-	if err := c.value(ctx, "tick:"+rediskey.Escape(id), to); err != nil {
+	if err := c.values(ctx, []string{"tick:" + rediskey.Escape(id)}, to); err != nil {
 		return err
 	}
 	return c.do(ctx, func(ctx context.Context) error {

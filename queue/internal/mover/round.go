@@ -3,7 +3,6 @@ package mover
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -31,7 +30,7 @@ const (
 
 // empty moves all tenants of a partition that the new layout has elsewhere.
 func (m *Mover) empty(ctx context.Context, home string) error {
-	for patience := idleFor; ; patience = min(2*patience, m.Longest) {
+	for patience, first := idleFor, true; ; patience, first = min(2*patience, m.Longest), false {
 		states, err := m.states(ctx, home)
 		if err != nil {
 			return err
@@ -39,7 +38,7 @@ func (m *Mover) empty(ctx context.Context, home string) error {
 		if err := m.resume(ctx, home, states); err != nil {
 			return err
 		}
-		tenants, jobs, err := m.leaving(ctx, home)
+		tenants, jobs, err := m.leaving(ctx, home, first)
 		if err != nil {
 			return err
 		}
@@ -101,8 +100,8 @@ func (m *Mover) byDestination(home string, tenants []string) map[string][]string
 }
 
 // leaving returns the escaped tenants that have something in a partition and belong to another one, and how many
-// jobs they have.
-func (m *Mover) leaving(ctx context.Context, home string) (tenants []string, jobs int64, err error) {
+// jobs they have. byKeys: also those that have nothing but keys, for which it looks at all keys of the node.
+func (m *Mover) leaving(ctx context.Context, home string, byKeys bool) (tenants []string, jobs int64, err error) {
 	states, err := m.states(ctx, home)
 	if err != nil {
 		return nil, 0, err
@@ -150,12 +149,14 @@ func (m *Mover) leaving(ctx context.Context, home string) (tenants []string, job
 	for _, lane := range lanes {
 		add(store.ParseLane(lane).Tenant)
 	}
-	keys, err := m.keys(ctx, home)
-	if err != nil {
-		return nil, 0, err
-	}
-	for tenant := range keys {
-		add(tenant)
+	if byKeys {
+		keys, err := m.keys(ctx, home)
+		if err != nil {
+			return nil, 0, err
+		}
+		for tenant := range keys {
+			add(tenant)
+		}
 	}
 	return slices.Sorted(maps.Keys(found)), jobs, nil
 }
@@ -171,8 +172,7 @@ func (m *Mover) round(ctx context.Context, home string, tenants []string, patien
 	if err != nil {
 		return err
 	}
-	busy := slices.DeleteFunc(slices.Clone(tenants), func(tenant string) bool { return slices.Contains(idle, tenant) })
-	if len(busy) > 0 {
+	if busy := without(tenants, idle); len(busy) > 0 {
 		if _, err := m.set(ctx, home, store.MoveStop, "", busy); err != nil {
 			return err
 		}
@@ -230,7 +230,7 @@ func (m *Mover) idle(ctx context.Context, home string, tenants []string, patienc
 				if err != nil {
 					return err
 				}
-				if _, err := m.of(ctx, home, ids, func(_, tenant string) { busy[tenant] = true }); err != nil {
+				if err := m.of(ctx, home, ids, func(_, tenant string) { busy[tenant] = true }); err != nil {
 					return err
 				}
 			}
@@ -251,26 +251,59 @@ func (m *Mover) idle(ctx context.Context, home string, tenants []string, patienc
 	}
 }
 
-// of calls each with the escaped tenant of every job of a list that is in Redis, and returns how many there are.
-func (m *Mover) of(ctx context.Context, home string, ids []string, each func(id, tenant string)) (n int, err error) {
+// of calls each with the escaped tenant of every job of a list that is in Redis.
+func (m *Mover) of(ctx context.Context, home string, ids []string, each func(id, tenant string)) error {
 	for some := range slices.Chunk(ids, atATime) {
-		pipe := m.Redis.Pipeline()
-		tasks := make([]*redis.SliceCmd, len(some))
-		for i, id := range some {
-			tasks[i] = pipe.HMGet(ctx, asynqwire.Key(home, "t:"+id), "group", "msg")
+		groups, err := m.fields(ctx, home, some, "group")
+		if err != nil {
+			return err
 		}
-		if err := store.Execute(ctx, pipe); err != nil {
-			return n, err
-		}
+		var nameless []string // jobs of asynq's own client, and those that are gone
 		for i, id := range some {
-			text := store.Texts(tasks[i].Val())
-			if tenant, ok := tenantOf(text[0], text[1]); ok {
-				n++
+			if groups[i] != "" {
+				each(id, store.ParseLane(groups[i]).Tenant)
+			} else {
+				nameless = append(nameless, id)
+			}
+		}
+		if len(nameless) == 0 {
+			continue
+		}
+		messages, err := m.fields(ctx, home, nameless, "msg")
+		if err != nil {
+			return err
+		}
+		for i, id := range nameless {
+			if tenant, ok := tenantOf("", messages[i]); ok {
 				each(id, tenant)
 			}
 		}
 	}
-	return n, nil
+	return nil
+}
+
+// fields reads a field of tasks; "" for those that do not have it.
+func (m *Mover) fields(ctx context.Context, home string, ids []string, field string) ([]string, error) {
+	pipe := m.Redis.Pipeline()
+	replies := make([]*redis.StringCmd, len(ids))
+	for i, id := range ids {
+		replies[i] = pipe.HGet(ctx, asynqwire.Key(home, "t:"+id), field)
+	}
+	err := store.Execute(ctx, pipe)
+	texts := make([]string, len(ids))
+	for i, reply := range replies {
+		texts[i] = reply.Val()
+	}
+	return texts, err
+}
+
+// without returns what is in all but not in some.
+func without(all, some []string) []string {
+	has := make(map[string]bool, len(some))
+	for _, one := range some {
+		has[one] = true
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(one string) bool { return has[one] })
 }
 
 func (m *Mover) replan(ctx context.Context, home string, tenants []string) error {
@@ -286,31 +319,35 @@ func (m *Mover) replan(ctx context.Context, home string, tenants []string) error
 	return nil
 }
 
-// carry takes all that tenants have from a partition that they have left to the one where they arrive.
+// carry takes all that tenants have from a partition that they have left to those where they arrive.
 func (m *Mover) carry(ctx context.Context, home, token string, tenants []string) error {
+	c := &carrier{Mover: m, home: home, token: token, to: map[string]string{}}
+	arriving := map[string][]string{} // who is not among them has arrived before
 	for to, some := range m.byDestination(home, tenants) {
-		c := &carrier{Mover: m, home: home, to: to, token: token, tenants: map[string]bool{}}
-		arriving, err := m.set(ctx, to, "*", store.MoveComes+token, some)
-		if err != nil {
+		var err error
+		if arriving[to], err = m.set(ctx, to, "*", store.MoveComes+token, some); err != nil {
 			return err
 		}
-		for _, tenant := range arriving {
-			c.tenants[tenant] = true
+		for _, tenant := range arriving[to] {
+			c.to[tenant] = to
 		}
-		if err := c.jobs(ctx); err != nil {
-			return fmt.Errorf("to %s: %w", to, err)
-		}
-		if err := c.rest(ctx); err != nil {
-			return fmt.Errorf("to %s: %w", to, err)
-		}
-		// Who is not among the arriving has arrived before.
-		if _, err := m.set(ctx, to, store.MoveComes+token, store.MoveHere, arriving); err != nil {
+	}
+	if err := c.jobs(ctx); err != nil {
+		return err
+	}
+	if err := c.rest(ctx); err != nil {
+		return err
+	}
+	for to, some := range arriving {
+		if _, err := m.set(ctx, to, store.MoveComes+token, store.MoveHere, some); err != nil {
 			return err
 		}
-		if _, err := m.set(ctx, home, store.MoveLeft+token, store.MoveGone, some); err != nil {
-			return err
-		}
-		if err := m.replan(ctx, to, arriving); err != nil {
+	}
+	if _, err := m.set(ctx, home, store.MoveLeft+token, store.MoveGone, tenants); err != nil {
+		return err
+	}
+	for to, some := range arriving {
+		if err := m.replan(ctx, to, some); err != nil {
 			return err
 		}
 	}
