@@ -214,8 +214,17 @@ func (c *Client) enqueueSome(ctx context.Context, jobs []Job, some []int, result
 	for _, all := range batches {
 		sending.Go(func() {
 			again := &retry{}
+			strays := map[string]bool{} // tenants of which a job was refused: later ones must not overtake it
 			for _, batch := range all {
+				if batch = batch.without(strays, results); len(batch.jobs) == 0 {
+					continue
+				}
 				c.send(ctx, batch, results, again)
+				for n, i := range batch.at {
+					if errors.Is(results[i].Err, errNoPartition) {
+						strays[batch.jobs[n].tenant] = true
+					}
+				}
 			}
 		})
 	}
@@ -231,6 +240,22 @@ type batchOf struct {
 
 func (b *batchOf) fits(a accepted) bool {
 	return len(b.jobs) == 0 || len(b.jobs) < maxBatch && b.bytes+a.size() <= maxBatchBytes
+}
+
+// without returns the batch without the jobs of some tenants, which are refused as those before them.
+func (b *batchOf) without(tenants map[string]bool, results []Result) *batchOf {
+	if len(tenants) == 0 {
+		return b
+	}
+	left := &batchOf{}
+	for n, a := range b.jobs {
+		if tenants[a.tenant] {
+			results[b.at[n]] = Result{Err: errNoPartition}
+		} else {
+			left.add(a, b.at[n])
+		}
+	}
+	return left
 }
 
 func (b *batchOf) add(a accepted, at int) {

@@ -14,10 +14,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/test/logtest"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
@@ -281,12 +284,67 @@ func TestJobsOfATenantThatMoves(t *testing.T) {
 				t.Errorf("%s: a job of a tenant that stays: %v", c.what, err)
 			}
 		}
-		if strings.HasPrefix(c.old[tenant], "left") {
+		if strings.HasPrefix(c.old[tenant], "left") || c.in == "" {
 			continue // who asks for its partition waits
 		}
-		home, err := store.HomeOf(ctx, client, l, tenant)
+		home, _, err := store.HomeOf(ctx, client, l, tenant)
 		if want := map[string]string{"next": l.Name(2)}[c.in]; err != nil || home != cmp.Or(want, m.queue) {
 			t.Errorf("%s: it is in %s, %v", c.what, home, err)
+		}
+	}
+}
+
+// arrives lets a tenant arrive after a request with its jobs was refused where it arrives.
+type arrives struct {
+	redis.UniversalClient
+	home, tenant string
+	once         sync.Once
+}
+
+func (a *arrives) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (a *arrives) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if args := cmd.Args(); strings.HasPrefix(cmd.Name(), "eval") && len(args) > 5 && args[5] == a.home {
+			a.once.Do(func() { a.HSet(ctx, store.MovesKey(a.home), a.tenant, store.MoveHere) })
+		}
+		return err
+	}
+}
+
+func (a *arrives) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestManyJobsOfATenantThatArrives: jobs that are enqueued together keep their order, whenever their tenant arrives.
+func TestManyJobsOfATenantThatArrives(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	m := &moving{server: server.Redis(), queue: "q"}
+	m.publish(t, 1)
+	m.publish(t, 2)
+	client, ctx := server.Client(), t.Context()
+	layout := partition.Layout{Queue: "q", N: 2}
+	tenant := tenantOf(layout, "q@2")
+	client.HSet(ctx, store.MovesKey("q"), tenant, "left x")
+	client.HSet(ctx, store.MovesKey("q@2"), tenant, "comes x")
+	other := redis.NewClient(client.Options())
+	defer other.Close()
+	other.AddHook(&arrives{UniversalClient: client, home: "q@2", tenant: tenant})
+	var jobs []Job
+	for i := range 3 * maxBatch {
+		jobs = append(jobs, Job{Kind: "call", Queue: "q", Tenant: tenant, Key: fmt.Sprint(i)})
+	}
+	for i, result := range NewClient(other).EnqueueMany(ctx, jobs) {
+		if result.Err != nil {
+			t.Fatalf("job %d: %v", i, result.Err)
+		}
+	}
+	ids := client.ZRange(ctx, asynqwire.Key("q@2", "g:"+tenant+";kind=call"), 0, -1).Val()
+	for i := range jobs {
+		if i >= len(ids) || ids[i] != fmt.Sprintf("%s:%d", tenant, i) {
+			t.Fatalf("job %d of %d is not in its place: %v", i, len(ids), ids)
 		}
 	}
 }

@@ -109,8 +109,8 @@ func (l Layout) Equal(other Layout) bool {
 	return l.Queue == other.Queue && l.N == other.N && maps.Equal(l.Pins, other.Pins)
 }
 
-// Moving is what the [Layout.Sum] of a layout begins with while tenants move.
-const Moving = "~"
+// moving is what the sum of a layout begins with while tenants move.
+const moving = "~"
 
 // Sum returns a text that differs from that of any other layout of the queue; "" for an undivided queue.
 func (l Layout) Sum() string {
@@ -126,7 +126,7 @@ func (l Layout) Sum() string {
 		return strconv.FormatUint(sum.Sum64(), 36)
 	}
 	fmt.Fprint(sum, " from ", l.From.Sum())
-	return Moving + strconv.FormatUint(sum.Sum64(), 36)
+	return moving + strconv.FormatUint(sum.Sum64(), 36)
 }
 
 // Home returns the name of the partition of a tenant; while it moves, of the one where it will be.

@@ -116,7 +116,7 @@ func (in *Inspector) ListJobs(ctx context.Context, queue string, q JobQuery) (Jo
 	}
 	released, homes := q.State == lifecycle.StatePending || q.State == lifecycle.StateActive, make([]string, 1)
 	if q.Tenant != "" {
-		homes[0], err = store.HomeOf(ctx, in.redis, l, q.Tenant)
+		homes[0], _, err = store.HomeOf(ctx, in.redis, l, q.Tenant)
 	} else {
 		homes, err = in.answering(ctx, l)
 		if err == nil && released && slices.Contains(l.Names(), at.id) && !slices.Contains(homes, at.id) {

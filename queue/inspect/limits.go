@@ -28,7 +28,7 @@ func LimitsInForce(ctx context.Context, client redis.UniversalClient, queue, ten
 	var e effective.Limits
 	if err == nil {
 		var home string
-		if home, err = store.HomeOf(ctx, client, l, tenant); err == nil {
+		if home, _, err = store.HomeOf(ctx, client, l, tenant); err == nil {
 			e, _, err = effective.ReadTenant(ctx, client, home, field)
 		}
 	}

@@ -43,7 +43,8 @@ func (in *Inspector) home(ctx context.Context, queue, tenant string) (string, er
 	if err != nil {
 		return "", err
 	}
-	return store.HomeOf(ctx, in.redis, l, tenant)
+	home, _, err := store.HomeOf(ctx, in.redis, l, tenant)
+	return home, err
 }
 
 // ofEach asks all partitions at once, and returns their answers in order.

@@ -119,7 +119,11 @@ func editOverrides(
 			if err != nil && !errors.Is(err, redis.Nil) {
 				return err
 			}
-			if !store.IsAt(l, home, entry.Tenant, state) {
+			sum, err := tx.HGet(ctx, store.Key(home, "limits"), store.SumField).Result()
+			if err != nil && !errors.Is(err, redis.Nil) {
+				return err
+			}
+			if sum != l.Sum() || !store.IsAt(l, home, entry.Tenant, state) {
 				return redis.TxFailedErr
 			}
 		}
@@ -169,7 +173,7 @@ func editOverrides(
 		return err
 	}
 	for {
-		if home, err = store.HomeOf(ctx, client, l, entry.Tenant); err != nil {
+		if home, l, err = store.HomeOf(ctx, client, l, entry.Tenant); err != nil {
 			return false, err
 		}
 		err := store.Patient(ctx, func() error {
@@ -183,8 +187,11 @@ func editOverrides(
 				by.log(entry)
 			}
 			return changed, effective.Replan(ctx, client, home, entry.Tenant)
-		case !errors.Is(err, redis.TxFailedErr):
+		case !errors.Is(err, redis.TxFailedErr) || ctx.Err() != nil:
 			return false, fmt.Errorf("overrides of queue %q: %w", entry.Queue, err)
+		}
+		if l, err = store.ReadLayout(ctx, client, entry.Queue); err != nil {
+			return false, err
 		}
 	}
 }

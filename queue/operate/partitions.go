@@ -96,17 +96,22 @@ func keepsOrder(queue string, before, after map[string]string) error {
 // mayFollow returns an error if limits with a layout cannot be followed by those with another one: only one
 // change of the partitions is under way at a time.
 func mayFollow(was, will partition.Layout) error {
-	next := will
-	next.From = nil
 	switch {
-	case was.Equal(will), was.From == nil && will.From != nil && (was.Equal(*will.From) || was.Equal(next)):
+	case was.Equal(will), was.From == nil && will.From != nil && was.Equal(*will.From):
 		return nil
 	case was.From != nil:
 		return validation.Field("queues."+will.Queue+".partitions", fmt.Sprintf(
 			"the tenants of the queue are on their way from %d partitions to %d: wait until they have arrived, or publish these", was.From.N, was.N))
 	}
-	return validation.Field("queues."+will.Queue+".partitions", fmt.Sprintf("the queue got %d partitions meanwhile: publish again", was.N))
+	err := validation.Field("queues."+will.Queue+".partitions", fmt.Sprintf("the queue got %d partitions meanwhile: publish again", was.N))
+	return &meanwhileError{err}
 }
+
+// meanwhileError reports that a queue got other partitions while limits were published, or that its tenants have
+// arrived. Publishing them again may help.
+type meanwhileError struct{ error }
+
+func (e *meanwhileError) Unwrap() error { return e.error }
 
 // homes returns the partitions in which a filter can select jobs.
 func (f Filter) homes(ctx context.Context, client redis.UniversalClient, queue string) ([]string, error) {
@@ -117,13 +122,13 @@ func (f Filter) homes(ctx context.Context, client redis.UniversalClient, queue s
 	if f.ID != "" {
 		home, lane, err := store.FindJob(ctx, client, l, f.ID)
 		if err == nil && l.From != nil && lane != "" { // it may be on its way to another partition
-			home, err = store.HomeOf(ctx, client, l, store.Unescape(store.ParseLane(lane).Tenant))
+			home, _, err = store.HomeOf(ctx, client, l, store.Unescape(store.ParseLane(lane).Tenant))
 		}
 		return []string{cmp.Or(home, queue)}, err
 	}
 	homes := homesOf(l, f.Tenant)
 	if f.Tenant != "" && len(homes) > 1 { // none of its jobs is to be between the two when both were visited
-		_, err = store.HomeOf(ctx, client, l, f.Tenant)
+		_, _, err = store.HomeOf(ctx, client, l, f.Tenant)
 	}
 	return homes, err
 }

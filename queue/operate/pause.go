@@ -3,6 +3,7 @@ package operate
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -53,7 +54,7 @@ func PauseJobs(ctx context.Context, client redis.UniversalClient, queue string, 
 	if !until.IsZero() {
 		micros = until.UnixMicro()
 	}
-	homes, now, err := pausable(ctx, client, queue, scope)
+	_, now, err := pausable(ctx, client, queue, scope)
 	switch {
 	case err != nil:
 		return inspect.Pause{}, err
@@ -62,7 +63,7 @@ func PauseJobs(ctx context.Context, client redis.UniversalClient, queue string, 
 	case !until.IsZero() && until.Sub(now) > check.MaxAhead:
 		return inspect.Pause{}, validation.Field("until", until.UTC().Format(time.RFC3339)+" is more than 10 years ahead; leave it out to pause until resumed")
 	}
-	_, after, err := changePause(ctx, client, homes, scope, micros, by, AuditEntry{At: now, Action: "pause", Queue: queue, Until: until})
+	_, _, after, err := changePause(ctx, client, scope, micros, by, AuditEntry{At: now, Action: "pause", Queue: queue, Until: until})
 	return after, err
 }
 
@@ -70,11 +71,11 @@ func PauseJobs(ctx context.Context, client redis.UniversalClient, queue string, 
 // there was none. Pauses of other scopes that hold the same jobs stay: resuming a tenant
 // does not resume the queue.
 func ResumeJobs(ctx context.Context, client redis.UniversalClient, queue string, scope inspect.Scope, by Operator) (bool, error) {
-	homes, now, err := pausable(ctx, client, queue, scope)
+	_, now, err := pausable(ctx, client, queue, scope)
 	if err != nil {
 		return false, err
 	}
-	before, _, err := changePause(ctx, client, homes, scope, 0, by, AuditEntry{At: now, Action: "resume", Queue: queue})
+	homes, before, _, err := changePause(ctx, client, scope, 0, by, AuditEntry{At: now, Action: "resume", Queue: queue})
 	if err != nil {
 		return false, err
 	}
@@ -96,6 +97,13 @@ func pausable(ctx context.Context, client redis.UniversalClient, queue string, s
 		return nil, now, err
 	}
 	homes = homesOf(l, scope.Tenant)
+	if len(homes) > 1 && scope.Tenant != "" { // it moves
+		home, _, err := store.HomeOf(ctx, client, l, scope.Tenant)
+		if err != nil {
+			return nil, now, err
+		}
+		homes = []string{home}
+	}
 	times, errs := ofEach(homes, func(home string) (time.Time, error) { return store.Time(ctx, client, store.Key(home, "pauses")) })
 	for i, at := range times {
 		if errs[i] == nil {
@@ -105,17 +113,35 @@ func pausable(ctx context.Context, client redis.UniversalClient, queue string, s
 	return nil, now, fmt.Errorf("read the time of queue %q: %w", queue, errs[0])
 }
 
-// changePause changes the pause of a scope in partitions.
+// errLeft reports that a tenant has left a partition for another one.
+var errLeft = errors.New("the tenant is on its way to another partition; try again")
+
+// changePause changes the pause of a scope, and returns the partitions in which it did.
 func changePause(
-	ctx context.Context, client redis.UniversalClient, homes []string, scope inspect.Scope, until int64, by Operator, entry AuditEntry,
-) (before, after inspect.Pause, err error) {
+	ctx context.Context, client redis.UniversalClient, scope inspect.Scope, until int64, by Operator, entry AuditEntry,
+) (homes []string, before, after inspect.Pause, err error) {
 	if err := by.Check(); err != nil {
-		return before, after, err
+		return nil, before, after, err
 	}
 	field, err := scopeField(scope, until == 0)
 	if err != nil {
-		return before, after, err
+		return nil, before, after, err
 	}
+	for range publishTries { // the tenant may have moved since its partition was looked up
+		if homes, _, err = pausable(ctx, client, entry.Queue, scope); err != nil {
+			return nil, before, after, err
+		}
+		if before, after, err = changePauses(ctx, client, homes, field, until, by, entry, scope); !errors.Is(err, errLeft) {
+			break
+		}
+	}
+	return homes, before, after, err
+}
+
+// changePauses changes the pause of a scope in partitions.
+func changePauses(
+	ctx context.Context, client redis.UniversalClient, homes []string, field string, until int64, by Operator, entry AuditEntry, scope inspect.Scope,
+) (before, after inspect.Pause, err error) {
 	entry.Actor, entry.Reason = by.Actor, by.Reason
 	entry.Tenant, entry.Kind, entry.Endpoint = scope.Tenant, scope.Kind, scope.Endpoint
 	// A partition that does not answer does not keep others going that should stop.
@@ -164,6 +190,9 @@ func changePauseIn(
 	}
 	read := store.Read(reply)
 	pauses = [2]string{read.Text(), read.Text()}
+	if read.Flag() {
+		return pauses, errLeft
+	}
 	return pauses, read.End()
 }
 

@@ -281,6 +281,12 @@ func publish(ctx context.Context, client redis.UniversalClient, limits limits.Se
 			routes[kind] = name
 		}
 		err := publishQueue(ctx, client, name, limits, by, lost)
+		for try := 1; try < publishTries; try++ {
+			if _, meanwhile := errors.AsType[*meanwhileError](err); !meanwhile {
+				break
+			}
+			err = publishQueue(ctx, client, name, limits, by, lost)
+		}
 		// Kinds come after all limits of their queue, so one with kinds has limits where it does not answer, too.
 		of, ok := errors.AsType[*inspect.AwayError](err)
 		if ok && slices.Contains(slices.Collect(maps.Values(known)), of.Queue) {
@@ -315,6 +321,9 @@ func publishRoutes(ctx context.Context, client redis.UniversalClient, known, rou
 	return store.Execute(ctx, pipe)
 }
 
+// publishTries is how often limits are published whose queue gets other partitions meanwhile.
+const publishTries = 5
+
 // publishQueue publishes the limits of a queue to all its partitions. The first one comes last: clients
 // find the others in it, and no job may reach a partition without limits. If some partitions do not answer,
 // the others get theirs, and the error is an [inspect.AwayError].
@@ -324,6 +333,12 @@ func publishQueue(ctx context.Context, client redis.UniversalClient, queue strin
 		return err
 	}
 	fields, err := stored(limits, layout)
+	if err != nil {
+		return err
+	}
+	settled := layout
+	settled.From = nil
+	after, err := stored(limits, settled)
 	if err != nil {
 		return err
 	}
@@ -344,7 +359,7 @@ func publishQueue(ctx context.Context, client redis.UniversalClient, queue strin
 		if i == 0 && away > 0 && !inForce(ctx, client, queue) {
 			break // they may have none
 		}
-		err := publishPartition(ctx, client, name, fields, by, newEpoch)
+		err := publishPartition(ctx, client, name, fields, after, by, newEpoch)
 		if store.Unreachable(err) && ctx.Err() == nil {
 			away++
 		} else if err != nil {
@@ -365,14 +380,17 @@ func inForce(ctx context.Context, client redis.UniversalClient, home string) boo
 
 // publishPartition writes to a new key and then renames it, so that no script ever reads a
 // part of the limits. It writes nothing if they are in force already, so that workers also
-// start if Redis is full.
-func publishPartition(ctx context.Context, client redis.UniversalClient, queue string, fields map[string]string, by Operator, newEpoch func(now time.Time) string) error {
+// start if Redis is full. after is what a partition gets that knows already that all tenants have arrived.
+func publishPartition(ctx context.Context, client redis.UniversalClient, queue string, fields, after map[string]string, by Operator, newEpoch func(now time.Time) string) error {
 	before, err := store.ScanHash(ctx, client, store.Key(queue, "limits"))
 	if err != nil {
 		return err
 	}
 	epoch := before[store.EpochField]
 	delete(before, store.EpochField)
+	if before["*"] != "" && before[store.SumField] == after[store.SumField] {
+		fields = after
+	}
 	if maps.Equal(before, fields) && epoch != "" {
 		return nil
 	}

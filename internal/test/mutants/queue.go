@@ -124,6 +124,14 @@ var queueMutants = []mutant{
 		"no fence", "no tenant comes to a partition that is closed", "queue TestJobsOfATenantThatMoves",
 	},
 	{
+		"queue/client.go", `if batch = batch.without(strays, results); len(batch.jobs) == 0 {`, `if len(batch.jobs) == 0 {`,
+		"missing condition", "no job overtakes one that was refused before it", "queue TestManyJobsOfATenantThatArrives",
+	},
+	{
+		"queue/operate/publish.go", `if before["*"] != "" && before[store.SumField] == after[store.SumField] {`, `if before["*"] == "none" {`,
+		"missing condition", "limits that are published again do not begin a change again that ends", "queue/internal/mover TestMove$",
+	},
+	{
 		"queue/internal/store/move.lua", `if config().layout ~= ARGV[2] then return done end`, ``,
 		"no fence", "who was stopped in an earlier change holds no tenant", "queue/internal/mover TestLateRequests",
 	},

@@ -25,6 +25,9 @@ type carrier struct {
 const (
 	jobsAtATime  = 50
 	bytesAtATime = 1 << 20
+
+	// fruitless is how often in a row no job may be found before counts of jobs that are higher count as wrong.
+	fruitless = 5
 )
 
 // errNotArrived means that another worker has begun to move the tenants again.
@@ -39,28 +42,55 @@ func tenantOf(group, message string) (tenant string, ok bool) {
 	return rediskey.Escape(m.Tenant()), message != "" && err == nil
 }
 
-// jobs moves all jobs of the tenants. None comes after it has begun, but they move between their places until
-// they are taken out: it looks until it finds none.
+// jobs moves all jobs of the tenants. No new ones come, but some go from place to place until they are taken out: an
+// expired one is put away by a worker, one that is due returns to its lane. A look that finds none may have missed one
+// each time that it went where the look had been before. So it looks again until there is none by count either.
 func (c *carrier) jobs(ctx context.Context) error {
-	for {
+	for looks := 0; looks < fruitless; looks++ {
 		if err := c.lead(ctx); err != nil {
 			return err
 		}
 		if err := c.underway(ctx); err != nil {
 			return err
 		}
-		moved, err := c.walk(ctx)
-		if err != nil {
-			return err
-		}
 		idle, err := c.idle(ctx, c.home, slices.Collect(maps.Keys(c.to)), c.Longest)
 		if err != nil {
 			return err
 		}
-		if moved == 0 && len(idle) == len(c.to) {
-			return nil
+		moved, err := c.walk(ctx)
+		if err != nil {
+			return err
+		}
+		if moved > 0 || len(idle) < len(c.to) {
+			looks = -1
+			continue
+		}
+		if none, err := c.counted(ctx); err != nil || none && looks > 0 {
+			return err
 		}
 	}
+	return nil
+}
+
+// counted reports whether the tenants have no job in the partition, by their counts.
+func (c *carrier) counted(ctx context.Context) (none bool, err error) {
+	for some := range slices.Chunk(slices.Collect(maps.Keys(c.to)), atATime) {
+		var counts map[string]store.Counts
+		err := c.do(ctx, func(ctx context.Context) error {
+			reply := c.Redis.HMGet(ctx, store.TenantsKey(c.home), some...)
+			counts = store.ReadAllCounts(some, reply)
+			return reply.Err()
+		})
+		if err != nil {
+			return false, err
+		}
+		for _, n := range counts {
+			if n.Jobs > 0 {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
 }
 
 // underway puts jobs to their places that were taken out before.

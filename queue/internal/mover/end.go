@@ -91,6 +91,9 @@ func (m *Mover) remove(ctx context.Context, homes []string) error {
 		if err != nil {
 			return err
 		}
+		if jobs == int64(-1) {
+			return errOver
+		}
 		if jobs != int64(0) {
 			m.Logger.Warn("a partition that the queue has no more still has jobs, which could not be read", logkey.Queue, home, "jobs", jobs)
 			if err := m.settle(ctx, home); err != nil {

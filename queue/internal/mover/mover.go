@@ -77,7 +77,7 @@ func (m *Mover) move(ctx context.Context) error {
 			return err
 		}
 		for _, home := range m.Of.From.Names() {
-			if err := m.empty(ctx, home); err != nil {
+			if err := m.empty(ctx, home, true); err != nil {
 				return fmt.Errorf("from %s: %w", home, err)
 			}
 		}
@@ -86,7 +86,9 @@ func (m *Mover) move(ctx context.Context) error {
 			if _, err := m.set(ctx, home, "", m.Of.Sum(), []string{store.WholeQueue}); err != nil {
 				return err
 			}
-			if err := m.empty(ctx, home); err != nil {
+		}
+		for _, home := range m.Of.From.Names() {
+			if err := m.empty(ctx, home, false); err != nil {
 				return fmt.Errorf("from %s: %w", home, err)
 			}
 		}
@@ -96,6 +98,9 @@ func (m *Mover) move(ctx context.Context) error {
 		if err := m.strays(ctx); err != nil {
 			return err
 		}
+	}
+	if _, err := m.set(ctx, m.Of.Queue, "", m.Of.Sum(), []string{endedField}); err != nil {
+		return err
 	}
 	if err := m.end(ctx); err != nil {
 		return fmt.Errorf("end: %w", err)
@@ -133,32 +138,36 @@ func (m *Mover) do(ctx context.Context, send func(ctx context.Context) error) er
 	return store.Patient(ctx, func() error { return send(ctx) })
 }
 
-// published reports whether a mover before has begun to end the change. It is an error if a partition does not
-// know the change yet: who published it has to finish that.
+// endedField is the field of moves in the first partition that says that all tenants have arrived: from then on the
+// change is only taken out of the limits.
+const endedField = "*ended"
+
+// published reports whether all tenants have arrived. It is an error if a partition does not know the change yet: who
+// published it has to finish that.
 func (m *Mover) published(ctx context.Context) (ended bool, err error) {
-	after := m.Of
-	after.From = nil
 	for i, home := range m.Of.Names() {
-		var fields []any
-		err := m.do(ctx, func(ctx context.Context) (err error) {
-			fields, err = m.Redis.HMGet(ctx, store.Key(home, "limits"), "*", store.PinsField).Result()
-			return err
+		var limits *redis.SliceCmd
+		var mark *redis.StringCmd
+		err := m.do(ctx, func(ctx context.Context) error {
+			pipe := m.Redis.Pipeline()
+			limits, mark = pipe.HMGet(ctx, store.Key(home, "limits"), "*", store.PinsField), pipe.HGet(ctx, store.MovesKey(home), endedField)
+			return store.Execute(ctx, pipe)
 		})
 		if err != nil {
 			return false, err
 		}
-		text := store.Texts(fields)
+		text := store.Texts(limits.Val())
 		l, err := store.LayoutOf(m.Of.Queue, text[0], text[1])
 		switch {
 		case err != nil:
 			return false, err
-		case i == 0 && !l.Equal(m.Of): // the last one that learns that the change is over
+		case l.Equal(m.Of) && i == 0 && mark.Val() == m.Of.Sum():
+			return true, nil
+		case !l.Equal(m.Of) && i == 0: // the last one that learns that the change is over
 			return false, errOver
-		case text[0] == "" && i >= m.Of.N, text[0] != "" && l.Equal(after):
-			ended = true
-		case text[0] == "" || !l.Equal(m.Of):
-			return false, fmt.Errorf("partition %s does not have the limits of the others yet", home)
+		case !l.Equal(m.Of):
+			return false, fmt.Errorf("partition %s does not have the limits of the others: publish them again", home)
 		}
 	}
-	return ended, nil
+	return false, nil
 }

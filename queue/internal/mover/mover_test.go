@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -297,6 +298,9 @@ func TestMoveBesideAnotherMover(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if l.From == nil {
+			return
+		}
 		other := clientOf(t, server, hook)
 		m := mover.Mover{Of: l, Worker: worker, Longest: time.Minute, Redis: other, Logger: slog.New(slog.DiscardHandler)}
 		m.Run(ctx)
@@ -368,8 +372,8 @@ func clientOf(t *testing.T, server *redistest.Server, hook redis.Hook) redis.Uni
 	return client
 }
 
-// TestMove: after a change of the partitions, however often who moves the tenants is stopped in the middle, each
-// tenant has all that it had, in one partition.
+// TestMove: after a change of the partitions, however often who moves the tenants is stopped in the middle, and
+// publishes the same limits when it starts again, each tenant has all that it had, in one partition.
 func TestMove(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -387,8 +391,17 @@ func TestMove(t *testing.T) {
 		if err := operate.Publish(ctx, client, setOf(next)); err != nil {
 			t.Fatal(err)
 		}
+		// Of a round that was interrupted at its beginning, and of whose tenant nothing is left.
+		if l, err := store.ReadLayout(ctx, client, "q"); err != nil {
+			t.Fatal(err)
+		} else if _, err := store.MoveScript.Run(ctx, client, store.ScriptKeys("q"), "q", l.Sum(), "", store.MoveStop, "nobody"); err != nil {
+			t.Fatal(err)
+		}
 		stops := 0
 		for ; ; stops++ {
+			if err := operate.Publish(ctx, client, setOf(next)); err != nil {
+				t.Fatalf("published again after %d stops: %v", stops, err)
+			}
 			l, err := store.ReadLayout(ctx, client, "q")
 			if err != nil {
 				t.Fatal(err)
@@ -425,6 +438,102 @@ func TestMove(t *testing.T) {
 			t.Errorf("listed: %v", listed)
 		}
 		n = next
+	}
+}
+
+// TestLostLimits: partitions that lose their limits do not end a change, nor does the removal of a queue whose jobs
+// are on their way. When they are published again, it goes on.
+func TestLostLimits(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client, ctx := server.Client(), t.Context()
+	fill(t, server, 4)
+	was := content(t, client, partition.Layout{Queue: "q", N: 4})
+	publish := func() partition.Layout {
+		t.Helper()
+		if err := operate.Publish(ctx, client, setOf(2)); err != nil {
+			t.Fatal(err)
+		}
+		l, err := store.ReadLayout(ctx, client, "q")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	run := func(l partition.Layout, ctx context.Context) {
+		m := mover.Mover{Of: l, Worker: "w", Longest: time.Minute, Redis: client, Logger: slog.New(slog.DiscardHandler)}
+		m.Run(ctx)
+	}
+	l := publish()
+	client.Del(ctx, store.Key("q@4", "limits"))
+	short, end := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer end()
+	run(l, short)
+	if now, err := store.ReadLayout(ctx, client, "q"); err != nil || now.From == nil {
+		t.Errorf("without the limits of q@4 the change has ended: %+v, %v", now, err)
+	}
+	publish()
+	run(l, ctx)
+	is := content(t, client, partition.Layout{Queue: "q", N: 2})
+	for _, all := range []map[string]string{was, is} {
+		maps.DeleteFunc(all, func(name, _ string) bool { return strings.HasSuffix(name, " k:call") })
+	}
+	if text := differences(was, is); text != "" {
+		t.Error(text)
+	}
+
+	client.HSet(ctx, store.Key("left", "leaving"), "id", "lane 1 0")
+	client.SAdd(ctx, asynqwire.Queues, "left")
+	if err := operate.Unregister(ctx, client, "left", operate.Operator{Actor: "ann", Reason: "a test"}); err == nil || !strings.Contains(err.Error(), "has jobs, 1 of them") {
+		t.Errorf("a queue whose job is on its way was removed: %v", err)
+	}
+}
+
+// TestWorkerMayMove: the user of workers in docs/redis.acl may do all that a change needs.
+func TestWorkerMayMove(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client, ctx := server.Client(), t.Context()
+	fill(t, server, 2)
+	if err := operate.Publish(ctx, client, setOf(1)); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("../../../docs/redis.acl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		if len(words) < 2 || words[0] != "user" || words[1] != "worker" {
+			continue
+		}
+		rules := []any{"ACL", "SETUSER", "worker", ">secret"}
+		for _, word := range words[2:] {
+			rules = append(rules, word)
+		}
+		if err := client.Do(ctx, rules...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	options := server.Options()
+	options.Username, options.Password = "worker", "secret"
+	worker := redisclient.New(options)
+	defer worker.Close()
+	l, err := store.ReadLayout(ctx, worker, "q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	limited, end := context.WithTimeout(ctx, 30*time.Second)
+	defer end()
+	m := mover.Mover{Of: l, Worker: "w", Longest: time.Minute, Redis: worker, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	m.Run(limited)
+	if now, err := store.ReadLayout(ctx, client, "q"); err != nil || now.From != nil {
+		t.Errorf("%+v, %v: %s", now, err, log.String())
+	}
+	// Who knows the queue from before finds the tenant.
+	if home, now, err := store.HomeOf(ctx, client, l, tenant(0)); err != nil || home != "q" || now.From != nil {
+		t.Errorf("%s, %+v, %v", home, now, err)
 	}
 }
 
@@ -514,6 +623,14 @@ func TestLateRequests(t *testing.T) {
 				t.Errorf("%s while the tenant is %q: %v, %v; it changed something", name, state, reply, err)
 				return
 			}
+		}
+	}
+	for _, state := range []string{"left x", "gone"} {
+		client.HSet(ctx, store.MovesKey("q"), "t", state)
+		before := dump()
+		reply, err := store.PauseScript.Run(ctx, client, store.ScriptKeys("q"), "q", "t", store.Endless, "ann: a test", "{}", "", "program")
+		if err != nil || fmt.Sprint(reply) != "[  1]" || dump() != before {
+			t.Errorf("a pause of a tenant that has %s: %v, %v", state, reply, err)
 		}
 	}
 	for name, state := range map[string]string{"move_in": "comes token", "move_with": "comes token", "move_done": "left token"} {

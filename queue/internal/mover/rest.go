@@ -33,33 +33,33 @@ func (m *Mover) keys(ctx context.Context, home string) (map[string][]string, err
 	}
 	prefix := store.Key(home, "")
 	found, seen := map[string][]string{}, map[string]bool{} // a scan may return a name twice
-	err = m.do(ctx, func(ctx context.Context) error {
-		node := redis.Cmdable(m.Redis)
-		if cluster, ok := m.Redis.(*redis.ClusterClient); ok {
-			master, err := cluster.MasterForKey(ctx, prefix)
-			if err != nil {
-				return err
-			}
-			node = master
+	node := redis.Cmdable(m.Redis)
+	if cluster, ok := m.Redis.(*redis.ClusterClient); ok {
+		if node, err = cluster.MasterForKey(ctx, prefix); err != nil {
+			return nil, err
 		}
-		clear(found)
-		clear(seen)
-		for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-			var names []string
-			var err error
-			if names, cursor, err = node.Scan(ctx, cursor, prefix+"*", 1000).Result(); err != nil {
-				return err
-			}
-			for _, name := range names {
-				name = strings.TrimPrefix(name, prefix)
-				if tenant, ok := ownerOf(name, places); ok && !seen[name] {
-					found[tenant], seen[name] = append(found[tenant], name), true
-				}
+	}
+	began := time.Now()
+	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
+		var names []string
+		err := m.do(ctx, func(ctx context.Context) (err error) {
+			names, cursor, err = node.Scan(ctx, cursor, prefix+"*", 1000).Result()
+			return err
+		})
+		if err == nil && time.Since(began) > roleLasts/4 {
+			began, err = time.Now(), m.lead(ctx)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			name = strings.TrimPrefix(name, prefix)
+			if tenant, ok := ownerOf(name, places); ok && !seen[name] {
+				found[tenant], seen[name] = append(found[tenant], name), true
 			}
 		}
-		return nil
-	})
-	return found, err
+	}
+	return found, nil
 }
 
 // ownerOf returns the escaped tenant of a key that is moved with it.
@@ -146,7 +146,13 @@ func (c *carrier) rest(ctx context.Context) error {
 			scopes[tenant] = append(scopes[tenant], scope)
 		}
 	}
+	n := 0
 	for tenant, arrives := range c.to {
+		if n++; n%atATime == 0 { // this can take longer than the role lasts
+			if err := c.lead(ctx); err != nil {
+				return err
+			}
+		}
 		var there, here writes
 		if err := c.values(ctx, keys[tenant], &there); err != nil {
 			return err
@@ -245,6 +251,10 @@ func (c *carrier) copies(ctx context.Context, names []string, to *writes) error 
 		return err
 	}
 	for i, name := range names {
+		const endless = -1 // others have expired meanwhile
+		if left[i].Val() <= 0 && left[i].Val() != endless {
+			continue
+		}
 		switch {
 		case texts[i] != nil && texts[i].Err() == nil:
 			to.add("SET", name, texts[i].Val())
@@ -337,12 +347,24 @@ func (m *Mover) pauses(ctx context.Context) error {
 		if err := m.with(ctx, home, "", m.Of.Sum(), missing); err != nil {
 			return err
 		}
+		now, err := read(m.Of.Queue)
+		if err != nil {
+			return err
+		}
+		var ends writes // of what was resumed meanwhile
+		for scope := range all {
+			if known[scope] == "" && now[scope] == "" {
+				ends.add("RESUME", scope)
+			}
+		}
+		if err := m.with(ctx, home, "", m.Of.Sum(), ends); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// strays ends pauses of tenants in the partition that they left: an operator who made them while the tenants moved
-// made them in both.
+// strays ends pauses of tenants in the partition that they left, and those of moves that were interrupted.
 func (m *Mover) strays(ctx context.Context) error {
 	for _, home := range m.Of.Names() {
 		var all map[string]string
@@ -355,7 +377,8 @@ func (m *Mover) strays(ctx context.Context) error {
 		}
 		var ends writes
 		for scope := range all {
-			if tenant := tenantOfScope(scope); tenant != "" && m.Of.Home(store.Unescape(tenant)) != home {
+			tenant := tenantOfScope(scope)
+			if strings.HasPrefix(scope, store.MoveScope("")) || tenant != "" && m.Of.Home(store.Unescape(tenant)) != home {
 				ends.add("RESUME", scope)
 			}
 		}

@@ -16,9 +16,11 @@ import (
 )
 
 const (
-	// jobsInRound is how many jobs are moved in one round: their tenants wait until it ends.
-	jobsInRound = 20_000
-	maxRounds   = 16
+	// jobsInRound and tenantsInRound are how many are moved in one round: the tenants wait until it ends. Each
+	// looks at all keys of the node, so there are not too many.
+	jobsInRound    = 20_000
+	tenantsInRound = 1_000
+	maxRounds      = 64
 
 	// idleFor is how long a round waits for the calls of its tenants, at first. Those whose calls take longer
 	// have their turn again later, and are waited for longer.
@@ -29,8 +31,9 @@ const (
 )
 
 // empty moves all tenants of a partition that the new layout has elsewhere.
-func (m *Mover) empty(ctx context.Context, home string) error {
-	for patience, first := idleFor, true; ; patience, first = min(2*patience, m.Longest), false {
+// byKeys: also those that have nothing there but keys.
+func (m *Mover) empty(ctx context.Context, home string, byKeys bool) error {
+	for patience := idleFor; ; patience, byKeys = min(2*patience, m.Longest), false {
 		states, err := m.states(ctx, home)
 		if err != nil {
 			return err
@@ -38,14 +41,14 @@ func (m *Mover) empty(ctx context.Context, home string) error {
 		if err := m.resume(ctx, home, states); err != nil {
 			return err
 		}
-		tenants, jobs, err := m.leaving(ctx, home, first)
+		tenants, jobs, err := m.leaving(ctx, home, byKeys)
 		if err != nil {
 			return err
 		}
 		if len(tenants) == 0 {
 			return nil
 		}
-		rounds := min(max(1, int(jobs/jobsInRound)), maxRounds, len(tenants))
+		rounds := min(max(1, int(jobs/jobsInRound), len(tenants)/tenantsInRound), maxRounds, len(tenants))
 		for round := range slices.Chunk(tenants, (len(tenants)+rounds-1)/rounds) {
 			if err := m.lead(ctx); err != nil {
 				return err
@@ -110,6 +113,11 @@ func (m *Mover) leaving(ctx context.Context, home string, byKeys bool) (tenants 
 	add := func(tenant string) {
 		if m.destination(home, tenant) != "" && states[tenant] != store.MoveGone {
 			found[tenant] = true
+		}
+	}
+	for tenant, state := range states {
+		if state == store.MoveStop {
+			add(tenant)
 		}
 	}
 	var counts, overrides, pauses map[string]string
@@ -225,7 +233,7 @@ func (m *Mover) idle(ctx context.Context, home string, tenants []string, patienc
 	for end := time.Now().Add(patience); ; {
 		busy := map[string]bool{}
 		err := m.do(ctx, func(ctx context.Context) error {
-			for _, list := range []string{"active", "pending"} {
+			for _, list := range []string{"pending", "active"} { // jobs go from the one to the other
 				ids, err := m.Redis.LRange(ctx, asynqwire.Key(home, list), 0, -1).Result()
 				if err != nil {
 					return err

@@ -220,9 +220,14 @@ local function host_scope(endpoint) return 'h:' .. endpoint end
 
 local function move_scope(tenant) return 'm:' .. tenant end
 
--- scope_kind returns the kind of a "k:KIND", and scope_endpoint the receiver of a hold;
--- nil for other scopes. scope_is_shared reports whether a hold concerns all tenants.
+-- scope_kind returns the kind of a "k:KIND", scope_tenant the tenant whose own scope it is, and
+-- scope_endpoint the receiver of a hold; nil for other scopes. scope_is_shared reports whether a hold concerns all tenants.
 local function scope_kind(scope) return string.match(scope, '^k:(.*)$') end
+
+local function scope_tenant(scope)
+  if scope ~= '*' and not string.find(scope, ':', 1, true) then return scope end
+  return string.match(scope, '^a:[^;]*;(.*)$') or string.match(scope, '^e:([^;]*);')
+end
 
 local function scope_endpoint(scope) return string.match(scope, '^e:[^;]*;(.*)$') or string.match(scope, '^h:(.*)$') end
 

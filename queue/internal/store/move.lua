@@ -5,8 +5,9 @@
 -- ARGV[2]   layout: the field 'layout' of the limits while the tenants move
 -- ARGV[3]   from: the state that they have; '' for none, '*' for none or "comes TOKEN"
 -- ARGV[4]   to: their next state; '' for none
--- ARGV[5..] the tenants, escaped; or '*', whose state is the layout once tenants that nobody knew are not added to
---           the partition any more
+-- ARGV[5..] the tenants, escaped. '*' stands for those without a state: its state is the layout from when the
+--           partition takes no new ones that belong elsewhere. '*ended' has it in the first partition when all
+--           have arrived
 -- Returns   those that have the next state now; none if the queue has another layout
 -- Bound: the tenants that the caller passes.
 -- Full memory: it runs (allow-oom), so that a move that has begun ends. It adds one field and one pause for

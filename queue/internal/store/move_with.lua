@@ -8,7 +8,7 @@
 --           arguments; or 'PAUSE', scope, text and until when it is kept; 'RESUME' and scope; or 'DONE' and how
 --           many jobs the tenant has completed
 -- Returns   1; 0: that is not so, and nothing was written
--- Bound: the writes that the caller passes.
+-- Bound: the writes that the caller passes, 200 at most.
 -- Full memory: it makes none of its writes, and is called again.
 local tenant = ARGV[2]
 local state

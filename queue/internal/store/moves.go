@@ -28,30 +28,44 @@ func MovesKey(home string) string { return Key(home, "moves") }
 
 const moveLook = 20 * time.Millisecond
 
-// HomeOf returns the partition that has a tenant now. If its jobs are on their way to another one, it waits
-// until they have arrived, for up to [Timeout].
-func HomeOf(ctx context.Context, client redis.UniversalClient, l partition.Layout, tenant string) (string, error) {
-	homes := l.Homes(tenant)
-	if len(homes) == 1 {
-		return homes[0], nil
+// HomeOf returns the partition that has a tenant now, and the layout of its queue, which may differ from the given
+// one by now. If the tenant's jobs are on their way, or nobody knows it and no partition takes it before the change
+// has ended, HomeOf waits for up to [Timeout].
+func HomeOf(ctx context.Context, client redis.UniversalClient, l partition.Layout, tenant string) (string, partition.Layout, error) {
+	fail := func(err error) (string, partition.Layout, error) {
+		return "", l, fmt.Errorf("find the partition of tenant %s: %w", check.Quote(tenant), err)
 	}
 	for end := time.Now().Add(Timeout); ; {
-		state, err := client.HGet(ctx, MovesKey(homes[0]), rediskey.Escape(tenant)).Result()
+		homes := l.Homes(tenant)
+		if len(homes) == 1 {
+			return homes[0], l, nil
+		}
+		pipe := client.Pipeline()
+		sum, states := pipe.HGet(ctx, Key(homes[0], "limits"), SumField), pipe.HMGet(ctx, MovesKey(homes[0]), rediskey.Escape(tenant), WholeQueue)
+		if err := Execute(ctx, pipe); err != nil {
+			return fail(err)
+		}
+		text := Texts(states.Val())
 		switch {
-		case err != nil && !errors.Is(err, redis.Nil):
-			return "", fmt.Errorf("find the partition of tenant %s: %w", check.Quote(tenant), err)
-		case state == MoveGone:
-			return homes[1], nil
-		case !strings.HasPrefix(state, MoveLeft):
-			return homes[0], nil
-		case time.Now().After(end):
-			return "", fmt.Errorf("tenant %s moves to another partition of queue %s; try again", check.Quote(tenant), check.Quote(l.Queue))
+		case sum.Val() != l.Sum(): // it has ended
+		case text[0] == MoveGone:
+			return homes[1], l, nil
+		case !strings.HasPrefix(text[0], MoveLeft) && (text[0] != "" || text[1] != l.Sum()):
+			return homes[0], l, nil
+		}
+		if time.Now().After(end) {
+			return fail(errors.New("its jobs are on their way to another one; try again"))
 		}
 		select {
 		case <-ctx.Done():
-			return "", ctx.Err()
+			return fail(ctx.Err())
 		case <-time.After(moveLook):
 		}
+		now, err := ReadLayout(ctx, client, l.Queue)
+		if err != nil {
+			return fail(err)
+		}
+		l = now
 	}
 }
 

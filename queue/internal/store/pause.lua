@@ -8,13 +8,18 @@
 -- ARGV[5]   audit entry; '' if a provider's answer in another partition of the queue pauses it
 -- ARGV[6]   calendars as JSON, '' for none
 -- ARGV[7]   share of the audit that the entry is in
--- Returns   the pause before and after, as "until_us by reason"; '' for none
+-- Returns   the pause before and after, as "until_us by reason", '' for none; and 0, or 1 if nothing was done
+--           because the tenant has left for another partition
 -- Bound: one scope, and either the shared buckets or those of one tenant.
 -- Full memory: it runs (allow-oom). A resume deletes an entry and lets jobs go. A pause adds one of at
 -- most 1 kB for each scope, so that harm can be stopped in a full Redis, too.
 local now = clock()
 local pauses, scope, until_us = headgate .. 'pauses', ARGV[2], tonumber(ARGV[3])
 set_calendars(ARGV[6])
+local tenant = scope_tenant(scope)
+local state
+if tenant then state = read('HGET', headgate .. 'moves', tenant) end
+if state == 'gone' or string.find(state or '', '^left ') then return {'', '', 1} end
 
 -- A pause from the provider stops buckets, too.
 local function start_buckets()
@@ -57,4 +62,4 @@ else
   end
 end
 if ARGV[5] ~= '' and (before ~= '' or after ~= '') then audit_add(ARGV[7], ARGV[5]) end
-return {before, after}
+return {before, after, 0}

@@ -5,7 +5,7 @@
 -- ARGV[2]   remove: 1 if it is to be removed, 0 to count its jobs
 -- ARGV[3]   '', or of a partition that the queue has no more the field 'layout' of its limits; if it has another
 --           one, it is not removed
--- Returns   how many jobs there are; 0: the queue had none, and its keys are deleted
+-- Returns   -1: the limits have another layout; how many jobs there are; 0: the queue had none, and its keys are deleted
 -- Bound: a fixed number of keys. Buckets expire by themselves, and the audit stays.
 -- Full memory: it runs (allow-oom), as it deletes.
 local LEDGER_MS = 32 * 86400000 -- longer than a month
@@ -14,8 +14,9 @@ local epoch = read('HGET', headgate .. 'limits', 'epoch') or '0 0'
 local jobs = 0
 for _, list in ipairs({'pending', 'active'}) do jobs = jobs + read('LLEN', asynq .. list) end
 for _, set in ipairs({'scheduled', 'retry', 'archived', 'completed'}) do jobs = jobs + read('ZCARD', asynq .. set) end
-jobs = jobs + read('ZCARD', headgate .. 'archive') + math.max(waiting_jobs('*'), read('SCARD', asynq .. 'groups'))
-if jobs > 0 or ARGV[2] ~= '1' or (ARGV[3] ~= '' and ARGV[3] ~= config().layout) then return jobs end
+jobs = jobs + read('HLEN', headgate .. 'leaving') + read('ZCARD', headgate .. 'archive') + math.max(waiting_jobs('*'), read('SCARD', asynq .. 'groups'))
+if ARGV[3] ~= '' and ARGV[3] ~= config().layout and read('HEXISTS', headgate .. 'limits', '*') == 1 then return -1 end
+if jobs > 0 or ARGV[2] ~= '1' then return jobs end
 for _, name in ipairs({
   'limits', 'overrides', 'waiting', 'ready', 'unserved', 'vtime', 'skips', 'tenants', 'totals', 'adapt', 'pauses', 'pause_changes',
   'pause_ends', 'kinds', 'deadlines', 'watcher', 'lessor', 'archive', 'periodic', 'events', 'faults', 'moves', 'leaving',
