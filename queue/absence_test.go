@@ -19,7 +19,7 @@ func TestAbsenceIsNoCredit(t *testing.T) {
 	r.run(t)
 	r.seen.wait(t, string(lifecycle.Done), alone)
 	r.enqueue(t, "a", both)
-	r.wait(t, 20*time.Second)
+	r.wait(t)
 	r.stop()
 	first := slices.MinFunc(r.calls["a"], time.Time.Compare)
 	middle := slices.SortedFunc(slices.Values(r.calls["a"]), time.Time.Compare)[both/2]

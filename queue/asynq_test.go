@@ -32,7 +32,7 @@ func TestTimedTasksOfAsynqAreShaped(t *testing.T) {
 			}
 		}
 		r.run(t)
-		r.receiver.wait(t, 10*time.Second)
+		r.receiver.wait(t)
 		r.seen.wait(t, string(lifecycle.Done), 4)
 		run.Law("asynq's own", r.calls[asynqwire.NoTenant], 4, 1)
 		if archived := r.archived(t); len(archived) != 0 {
@@ -79,7 +79,7 @@ func TestAsynqContract(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.run(t)
-		r.receiver.wait(t, 5*time.Second)
+		r.receiver.wait(t)
 		if r.jobs[kept] != 1 || r.jobs[deleted] != 0 {
 			t.Errorf("calls = %v; want only %s", r.jobs, kept)
 		}
@@ -95,7 +95,7 @@ func TestAsynqContract(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.run(t)
-		r.receiver.wait(t, 5*time.Second)
+		r.receiver.wait(t)
 		r.seen.wait(t, "round", 40) // enough time for the other job to go, if it could
 		r.stop()
 		if calls, states := len(r.all()), r.states(t); calls != 1 || states["aggregating"] != 1 {

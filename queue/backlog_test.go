@@ -78,7 +78,7 @@ func TestMemoryOfAHeldJob(t *testing.T) {
 	first := startRig(t, 1, limits.Set{}, nil)
 	first.run(t)
 	first.enqueue(t, "acme", 1)
-	first.wait(t, time.Minute)
+	first.wait(t)
 	first.stop()
 	r := startRig(t, jobs, limits.Set{}, func(c *Config) { c.Concurrency = jobs })
 	over := make(chan struct{})
@@ -100,7 +100,7 @@ func TestMemoryOfAHeldJob(t *testing.T) {
 	before := used()
 	r.run(t)
 	defer close(over)
-	r.wait(t, time.Minute)
+	r.wait(t)
 	all := used()
 	for range 10 { // what is held is in every reading, unlike the buffers of what goes on beside
 		time.Sleep(50 * time.Millisecond)

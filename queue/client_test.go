@@ -103,7 +103,7 @@ func TestTenantsNeverShareKeys(t *testing.T) {
 		t.Fatalf("states = %v", states)
 	}
 	r.run(t)
-	r.receiver.wait(t, 10*time.Second)
+	r.receiver.wait(t)
 	for _, tenant := range names {
 		if len(r.calls[tenant]) != 1 {
 			t.Errorf("%d calls of tenant %q; want the one that its own bucket allows", len(r.calls[tenant]), tenant)

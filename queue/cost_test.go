@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -123,7 +122,7 @@ func asynqCost(t *testing.T, jobs int) usage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got.wait(t, time.Minute)
+	got.wait(t)
 	asynqServer.Shutdown()
 	return commandStats(t, server.Client()).since(before, jobs)
 }
@@ -150,7 +149,7 @@ func queueCost(t *testing.T, jobs, tenants int, of limits.Queue) usage {
 		}
 	}
 	stop := runWorker(t, worker)
-	got.wait(t, time.Minute)
+	got.wait(t)
 	stop()
 	return commandStats(t, server.Client()).since(before, jobs)
 }

@@ -92,7 +92,7 @@ func TestTimedForecastIsRight(t *testing.T) {
 					}
 					forecast[tenant] = o
 				}
-				r.receiver.wait(t, 30*time.Second)
+				r.receiver.wait(t)
 				r.seen.wait(t, string(lifecycle.Done), all)
 				for tenant, o := range forecast {
 					calls := r.calls[tenant]

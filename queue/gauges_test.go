@@ -50,7 +50,7 @@ func busy(t *testing.T) *rig {
 	r.add(t, func(job *Job) { job.Tenant, job.Retention = "c", time.Hour })
 	r.run(t)
 	t.Cleanup(func() { close(release) })
-	r.receiver.wait(t, time.Minute)
+	r.receiver.wait(t)
 	r.seen.wait(t, string(lifecycle.Done), 3)
 	r.seen.wait(t, string(lifecycle.Archived), 1)
 	r.seen.wait(t, string(lifecycle.Postponed), 1)

@@ -151,7 +151,7 @@ func TestRoomOfAllQueues(t *testing.T) {
 		}
 	}
 	r.run(t)
-	r.receiver.wait(t, 20*time.Second)
+	r.receiver.wait(t)
 	r.stop()
 	if most != places {
 		t.Errorf("%d jobs at a time in a worker of %d places", most, places)

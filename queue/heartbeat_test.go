@@ -132,7 +132,7 @@ func TestStarvedWorkers(t *testing.T) {
 			defer close(over)
 			r.enqueue(t, "acme", 2)
 			r.run(t)
-			r.wait(t, time.Minute)
+			r.wait(t)
 			var beats []workers.Info // while the worker was full
 			for end := time.Now().Add(time.Minute); len(beats) < 3; {
 				if time.Now().After(end) {

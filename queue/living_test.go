@@ -373,7 +373,7 @@ func TestFullRedisDrains(t *testing.T) {
 	r.run(t)
 	r.seen.wait(t, "called", 20)
 	server.FillMemory()
-	r.receiver.wait(t, 20*time.Second)
+	r.receiver.wait(t)
 	until(t, "all have ended", func() bool { return r.seen.outcomes(lifecycle.Done)+r.seen.outcomes(lifecycle.Archived) == jobs })
 	for id, n := range r.jobs {
 		if n != 1 {

@@ -259,7 +259,7 @@ func TestLateEnd(t *testing.T) {
 			t.Errorf("%q crashes; want none, as its worker lives", n)
 		}
 		r.run(t)
-		r.wait(t, 5*time.Second)
+		r.wait(t)
 	})
 
 	t.Run("of a job that was enqueued again", func(t *testing.T) {
@@ -298,7 +298,7 @@ func TestCrashNeedsAnEnd(t *testing.T) {
 	// One of the three was only suspended, and has a heartbeat again.
 	client.Set(ctx, workers.Key(r.queue+"-1"), "{}", workers.BeatLasts)
 	r.run(t)
-	r.wait(t, 5*time.Second)
+	r.wait(t)
 	r.seen.wait(t, string(lifecycle.Done), 1)
 	if n := r.seen.outcomes(lifecycle.Crashed); n != 0 {
 		t.Error("it was archived as crashed")

@@ -159,7 +159,7 @@ func TestStopSettlesWhatItCutsOff(t *testing.T) {
 	}
 	id := r.add(t, nil)
 	r.run(t)
-	r.wait(t, 20*time.Second)
+	r.wait(t)
 	stopped := make(chan struct{})
 	go func() {
 		r.stop()

@@ -57,16 +57,19 @@ func (r *receiver) handle(ctx context.Context, _ json.RawMessage) error {
 }
 
 // wait blocks until all wanted calls have come.
-func (r *receiver) wait(t *testing.T, limit time.Duration) {
+func (r *receiver) wait(t *testing.T) {
 	t.Helper()
 	select {
 	case <-r.full:
-	case <-time.After(limit):
+	case <-time.After(hang):
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		t.Fatalf("%d of %d calls after %v", r.total, r.want, limit)
+		t.Fatalf("%d of %d calls after %v", r.total, r.want, hang)
 	}
 }
+
+// hang is how long a test waits for what must happen. How soon it must is for the tests that are measured.
+const hang = time.Minute
 
 func (r *receiver) all() []time.Time {
 	r.mu.Lock()
@@ -135,14 +138,14 @@ func (c *counter) outcomes(outcome lifecycle.Outcome) int {
 // wait blocks until a count has been reached.
 func (c *counter) wait(t *testing.T, what string, n int) {
 	t.Helper()
-	given := time.AfterFunc(20*time.Second, c.changed.Broadcast)
+	given := time.AfterFunc(hang, c.changed.Broadcast)
 	defer given.Stop()
-	end := time.Now().Add(20 * time.Second)
+	end := time.Now().Add(hang)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.n[what] < n {
 		if time.Now().After(end) {
-			t.Fatalf("%s: %d of %d after 20 s; all: %v", what, c.n[what], n, c.n)
+			t.Fatalf("%s: %d of %d after %v; all: %v", what, c.n[what], n, hang, c.n)
 		}
 		c.changed.Wait()
 	}

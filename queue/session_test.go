@@ -253,7 +253,7 @@ func TestChangeGivesBackWhatIsHeld(t *testing.T) {
 	until(t, "it serves both", func() bool {
 		return slices.ContainsFunc(slices.Collect(maps.Values(r.sessions(t))), func(homes []string) bool { return len(homes) == 2 })
 	})
-	r.receiver.wait(t, 20*time.Second)
+	r.receiver.wait(t)
 	r.seen.wait(t, string(lifecycle.Done), jobs)
 	r.stop()
 	for id, calls := range r.jobs {
@@ -301,7 +301,7 @@ func TestChangeKeepsConcurrency(t *testing.T) {
 	r.seen.mu.Unlock()
 	r.seen.wait(t, "round", rounds+20)
 	close(ends)
-	r.receiver.wait(t, 20*time.Second)
+	r.receiver.wait(t)
 	r.stop()
 	if highest > most {
 		t.Errorf("%d calls at once; want at most %d", highest, most)

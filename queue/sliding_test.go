@@ -33,7 +33,7 @@ func TestTimedSlidingCounterIsUsed(t *testing.T) {
 			r.enqueue(t, tenant, windows*int(rate.Count))
 		}
 		r.run(t)
-		r.receiver.wait(t, time.Minute)
+		r.receiver.wait(t)
 		r.seen.wait(t, string(lifecycle.Done), all)
 		for tenant, rate := range rates {
 			calls := r.calls[tenant]

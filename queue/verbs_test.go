@@ -111,7 +111,7 @@ func TestCancelledComesBack(t *testing.T) {
 		t.Errorf("the lane is %v; want %s last", lane, first)
 	}
 	r.run(t)
-	r.receiver.wait(t, 10*time.Second)
+	r.receiver.wait(t)
 	r.seen.wait(t, string(lifecycle.Done), 2)
 	if r.jobs[first] != 1 || r.jobs[second] != 1 {
 		t.Errorf("calls: %v", r.jobs)
@@ -471,7 +471,7 @@ func TestRunNowIsCharged(t *testing.T) {
 	r.enqueue(t, "a", 1)
 	r.enqueue(t, "b", 1)
 	r.run(t)
-	r.receiver.wait(t, 20*time.Second)
+	r.receiver.wait(t)
 	if a, b := len(r.calls["a"]), len(r.calls["b"]); a != 10 || b != 1 {
 		t.Errorf("%d calls of a and %d of b; want ten that ran at once, and one of the tenant that owes nothing", a, b)
 	}

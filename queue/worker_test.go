@@ -30,7 +30,7 @@ func TestWaitingSpendsNoAttempt(t *testing.T) {
 		r.add(t, func(job *Job) { job.MaxAttempts = 1 })
 	}
 	r.run(t)
-	r.receiver.wait(t, 10*time.Second)
+	r.receiver.wait(t)
 	r.seen.wait(t, string(lifecycle.Done), jobs)
 	for id, calls := range r.jobs {
 		if calls != 1 {
@@ -160,7 +160,7 @@ func TestExpiry(t *testing.T) {
 	expiring := r.add(t, func(job *Job) { job.Deadline = time.Now().Add(400 * time.Millisecond) })
 	last := r.add(t, nil)
 	r.run(t)
-	r.receiver.wait(t, 10*time.Second)
+	r.receiver.wait(t)
 	r.seen.wait(t, string(lifecycle.Expired), 1)
 	r.stop()
 	if r.jobs[first] != 1 || r.jobs[last] != 1 || r.jobs[expiring] != 0 {
@@ -187,7 +187,7 @@ func TestScheduledJobsGoThroughTheirLane(t *testing.T) {
 		t.Fatalf("states = %v", states)
 	}
 	r.run(t)
-	r.receiver.wait(t, 10*time.Second)
+	r.receiver.wait(t)
 	for _, at := range r.all() {
 		if at.Before(due) {
 			t.Errorf("a call %v before its time", due.Sub(at))
@@ -216,7 +216,7 @@ func TestStopGivesBackWhatIsHeld(t *testing.T) {
 	next.handlers = r.worker.handlers
 	r.worker = next
 	r.run(t)
-	r.receiver.wait(t, 10*time.Second)
+	r.receiver.wait(t)
 	for id, calls := range r.jobs {
 		if calls != 1 {
 			t.Errorf("job %s was called %d times", id, calls)
@@ -383,7 +383,7 @@ func TestTimedAttributesShareAcrossTenants(t *testing.T) {
 		if a < 20 || b < 20 {
 			t.Errorf("at half time %d calls of a and %d of b", a, b)
 		}
-		r.receiver.wait(t, 10*time.Second)
+		r.receiver.wait(t)
 		run.Law("domain", r.all(), 50, 1)
 	})
 }
@@ -455,7 +455,7 @@ func TestPermitsOfDeletedJobsComeBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.run(t)
-	r.receiver.wait(t, 10*time.Second)
+	r.receiver.wait(t)
 	if r.jobs[kept] != 1 {
 		t.Errorf("calls = %v", r.jobs)
 	}
