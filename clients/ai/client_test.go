@@ -206,19 +206,20 @@ func TestLost(t *testing.T) {
 				}
 			})
 			t.Run("too slow", func(t *testing.T) {
-				var calls atomic.Int32
-				server := newServer(t, func(w http.ResponseWriter, r *http.Request) {
-					calls.Add(1)
-					io.Copy(io.Discard, r.Body)
-					<-r.Context().Done()
-				})
-				c := newClient(t, provider, server.URL)
-				silent.Call(t, func() bool { return calls.Load() > 0 }, func(timeout time.Duration) {
+				silent.Call(t, func(timeout time.Duration) bool {
+					var calls atomic.Int32
+					server := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+						calls.Add(1)
+						io.Copy(io.Discard, r.Body)
+						<-r.Context().Done()
+					})
+					c := newClient(t, provider, server.URL)
 					c.timeout = timeout
 					_, err := c.Send(t.Context(), call, request)
 					if calls.Load() > 0 && kind(err) != "unknown" || !strings.Contains(err.Error(), "gave up after "+timeout.String()) || errors.Is(err, context.DeadlineExceeded) {
 						t.Errorf("%s: %v", kind(err), err)
 					}
+					return kind(err) == "unknown"
 				})
 			})
 			t.Run("cancelled after", func(t *testing.T) {

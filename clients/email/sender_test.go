@@ -173,14 +173,15 @@ func TestNoRepeatAfterMail(t *testing.T) {
 
 func TestTimeout(t *testing.T) {
 	for verb, want := range map[string]string{"hello": "retryable", "MAIL": "retryable", "DATA": "retryable", ".": "unknown"} {
-		server := newScript(t, map[string]string{verb: "hang"})
-		silent.Call(t, func() bool { return len(server.hung) > 0 }, func(timeout time.Duration) {
+		silent.Call(t, func(timeout time.Duration) bool {
+			server := newScript(t, map[string]string{verb: "hang"})
 			config := server.config()
 			config.Timeout = timeout
 			err := newSender(t, config).Send(t.Context(), call, plain())
 			if got := kind(err); len(server.hung) > 0 && got != want || !strings.Contains(err.Error(), "gave up after "+timeout.String()) {
 				t.Errorf("at %s: %s: %v", verb, got, err)
 			}
+			return len(server.hung) > 0
 		})
 	}
 }

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Call makes a call with a short timeout. On a busy machine that may be over before the server has the request,
-// and then it makes another call, with twice the time.
-func Call(t testing.TB, arrived func() bool, call func(timeout time.Duration)) {
+// Call calls call with a short timeout. call makes one call, to a server of its own, and reports whether the request
+// was sent. On a busy machine the time may be over before. Then it is called again, with twice the time.
+func Call(t testing.TB, call func(timeout time.Duration) (sent bool)) {
 	t.Helper()
 	for timeout := 20 * time.Millisecond; timeout < time.Minute; timeout *= 2 {
-		if call(timeout); arrived() {
+		if call(timeout) {
 			return
 		}
 	}
-	t.Fatal("the server gets no request")
+	t.Fatal("no request is sent")
 }
