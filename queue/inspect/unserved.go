@@ -39,7 +39,7 @@ type Unserved struct {
 // String returns the reason as text.
 func (u Unserved) String() string {
 	if u.From > 0 {
-		return fmt.Sprintf("tenants of queue %s are moving from its %d partitions to %d: each waits for a moment", u.Queue, u.From, u.Of)
+		return fmt.Sprintf("tenants of queue %s are moving from %d to %d partitions: each waits for a moment", u.Queue, u.From, u.Of)
 	}
 	if u.Away > 0 && u.Of == 1 {
 		return "queue " + u.Queue + " does not answer: its jobs wait, and its figures are those of before"

@@ -101,7 +101,7 @@ func mayFollow(was, will partition.Layout) error {
 		return nil
 	case was.From != nil:
 		return validation.Field("queues."+will.Queue+".partitions", fmt.Sprintf(
-			"the tenants of the queue are on their way from %d partitions to %d: wait until they have arrived, or publish these", was.From.N, was.N))
+			"the tenants of the queue are on their way from %d to %d partitions: wait until they have arrived, or publish these", was.From.N, was.N))
 	}
 	err := validation.Field("queues."+will.Queue+".partitions", fmt.Sprintf("the queue got %d partitions meanwhile: publish again", was.N))
 	return &meanwhileError{err}

@@ -73,7 +73,7 @@ func TestPartitionsChange(t *testing.T) {
 		layoutIs(fmt.Sprint(to), layout(to.n, to.pin, &four))
 		publish(fmt.Sprint(to, " again"), to.n, to.pin, "")
 		layoutIs(fmt.Sprint(to, " again"), layout(to.n, to.pin, &four))
-		publish("another change", 3, 2, fmt.Sprintf("queues.q.partitions: the tenants of the queue are on their way from 4 partitions to %d: wait", to.n))
+		publish("another change", 3, 2, fmt.Sprintf("queues.q.partitions: the tenants of the queue are on their way from 4 to %d partitions: wait", to.n))
 		publish("back", 4, 2, "queues.q.partitions: the tenants of the queue are on their way")
 		layoutIs(fmt.Sprint(to, " after others"), layout(to.n, to.pin, &four))
 		if got, err := Compare(ctx, client, set(to.n, to.pin)); err != nil || !got[0].Equal() {
