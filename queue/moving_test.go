@@ -83,9 +83,7 @@ func (m *moving) work(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Run(ctx) }()
-	for worker.Ready() != nil {
-		time.Sleep(time.Millisecond)
-	}
+	until(t, "ready", func() bool { return worker.Ready() == nil })
 	m.workers = append(m.workers, func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -131,18 +129,13 @@ func (m *moving) produce(t *testing.T, done <-chan struct{}) {
 // moved waits until no tenant moves any more.
 func (m *moving) moved(t *testing.T, n int) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	until(t, fmt.Sprintf("in %d partitions", n), func() bool {
 		l, err := store.ReadLayout(t.Context(), m.server.Client(), m.queue)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l.From == nil && l.N == n {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after a minute the queue still has %+v from %+v: %v", l, l.From, m.server.Client().HGetAll(t.Context(), store.MovesKey(m.queue)).Val())
-		}
-	}
+		return l.From == nil && l.N == n
+	})
 }
 
 // used reports whether every tenant has used its quota and no call is in flight.
@@ -184,12 +177,7 @@ func TestPartitionsChangeUnderLoad(t *testing.T) {
 	close(done)
 	<-produced
 	client := m.server.Client()
-	for deadline := time.Now().Add(time.Minute); !m.used(t, partition.Layout{Queue: m.queue, N: 2}); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			g, err := inspect.New(client).Gauges(t.Context(), m.queue)
-			t.Fatalf("%+v, %v", g, err)
-		}
-	}
+	until(t, "used up", func() bool { return m.used(t, partition.Layout{Queue: m.queue, N: 2}) })
 	for _, stop := range m.workers {
 		stop()
 	}

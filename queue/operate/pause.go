@@ -54,7 +54,7 @@ func PauseJobs(ctx context.Context, client redis.UniversalClient, queue string, 
 	if !until.IsZero() {
 		micros = until.UnixMicro()
 	}
-	_, now, err := pausable(ctx, client, queue, scope)
+	homes, now, err := pausable(ctx, client, queue, scope)
 	switch {
 	case err != nil:
 		return inspect.Pause{}, err
@@ -63,7 +63,7 @@ func PauseJobs(ctx context.Context, client redis.UniversalClient, queue string, 
 	case !until.IsZero() && until.Sub(now) > check.MaxAhead:
 		return inspect.Pause{}, validation.Field("until", until.UTC().Format(time.RFC3339)+" is more than 10 years ahead; leave it out to pause until resumed")
 	}
-	_, _, after, err := changePause(ctx, client, scope, micros, by, AuditEntry{At: now, Action: "pause", Queue: queue, Until: until})
+	_, _, after, err := changePause(ctx, client, homes, scope, micros, by, AuditEntry{At: now, Action: "pause", Queue: queue, Until: until})
 	return after, err
 }
 
@@ -71,11 +71,11 @@ func PauseJobs(ctx context.Context, client redis.UniversalClient, queue string, 
 // there was none. Pauses of other scopes that hold the same jobs stay: resuming a tenant
 // does not resume the queue.
 func ResumeJobs(ctx context.Context, client redis.UniversalClient, queue string, scope inspect.Scope, by Operator) (bool, error) {
-	_, now, err := pausable(ctx, client, queue, scope)
+	homes, now, err := pausable(ctx, client, queue, scope)
 	if err != nil {
 		return false, err
 	}
-	homes, before, _, err := changePause(ctx, client, scope, 0, by, AuditEntry{At: now, Action: "resume", Queue: queue})
+	homes, before, _, err := changePause(ctx, client, homes, scope, 0, by, AuditEntry{At: now, Action: "resume", Queue: queue})
 	if err != nil {
 		return false, err
 	}
@@ -116,10 +116,13 @@ func pausable(ctx context.Context, client redis.UniversalClient, queue string, s
 // errLeft reports that a tenant has left a partition for another one.
 var errLeft = errors.New("the tenant is on its way to another partition; try again")
 
-// changePause changes the pause of a scope, and returns the partitions in which it did.
+// movesOn is how often a tenant may have moved on since its partition was looked up.
+const movesOn = 5
+
+// changePause changes the pause of a scope in partitions, and returns those in which it did.
 func changePause(
-	ctx context.Context, client redis.UniversalClient, scope inspect.Scope, until int64, by Operator, entry AuditEntry,
-) (homes []string, before, after inspect.Pause, err error) {
+	ctx context.Context, client redis.UniversalClient, homes []string, scope inspect.Scope, until int64, by Operator, entry AuditEntry,
+) (in []string, before, after inspect.Pause, err error) {
 	if err := by.Check(); err != nil {
 		return nil, before, after, err
 	}
@@ -127,15 +130,15 @@ func changePause(
 	if err != nil {
 		return nil, before, after, err
 	}
-	for range publishTries { // the tenant may have moved since its partition was looked up
+	for try := 1; ; try++ {
+		before, after, err = changePauses(ctx, client, homes, field, until, by, entry, scope)
+		if !errors.Is(err, errLeft) || try == movesOn {
+			return homes, before, after, err
+		}
 		if homes, _, err = pausable(ctx, client, entry.Queue, scope); err != nil {
 			return nil, before, after, err
 		}
-		if before, after, err = changePauses(ctx, client, homes, field, until, by, entry, scope); !errors.Is(err, errLeft) {
-			break
-		}
 	}
-	return homes, before, after, err
 }
 
 // changePauses changes the pause of a scope in partitions.
