@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -230,8 +229,8 @@ func TestJobsOfATenantThatMoves(t *testing.T) {
 	if err != nil || l.From == nil {
 		t.Fatalf("%+v, %v", l, err)
 	}
-	if o, err := inspect.New(client).Overview(ctx, m.queue); err != nil || !slices.Contains(o.Unserved, inspect.Unserved{Queue: m.queue, From: 1, Of: 2}) {
-		t.Errorf("the overview says %v, %v", o.Unserved, err)
+	if o, err := inspect.New(client).Overview(ctx, m.queue); err != nil || o.Moving == nil || *o.Moving != (inspect.Moving{Queue: m.queue, From: 1, To: 2}) {
+		t.Errorf("the overview says %v, %v", o.Moving, err)
 	}
 	tenant := tenantOf(partition.Layout{Queue: m.queue, N: 2}, l.Name(2))
 	stays := tenantOf(partition.Layout{Queue: m.queue, N: 2}, m.queue)

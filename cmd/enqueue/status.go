@@ -228,6 +228,9 @@ func printStatus(out io.Writer, all []queueStatus, now time.Time) error {
 			fmt.Fprintf(out, "; drains %s", when(s.DrainsAt, now))
 		}
 		fmt.Fprintln(out)
+		if s.Moving != nil {
+			fmt.Fprintln(out, s.Moving)
+		}
 		for _, u := range s.Unserved {
 			fmt.Fprintln(out, u)
 		}

@@ -50,6 +50,8 @@ type Overview struct {
 	Unserved     []Unserved
 	UnservedJobs int64
 
+	Moving *Moving // nil: no tenant moves to another partition
+
 	// Pauses are those in force: of the whole queue and of kinds, then of tenants by
 	// name, 100 at most.
 	Pauses []Pause
@@ -89,7 +91,7 @@ func (in *Inspector) Overview(ctx context.Context, queue string) (Overview, erro
 		o.Unserved = append(o.Unserved, Unserved{Queue: queue, Away: away.Away, Of: away.Of})
 	}
 	if l.From != nil {
-		o.Unserved = append(o.Unserved, Unserved{Queue: queue, From: l.From.N, Of: l.N})
+		o.Moving = &Moving{queue, l.From.N, l.N}
 	}
 	return o, nil
 }

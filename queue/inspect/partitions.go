@@ -91,6 +91,17 @@ func (in *Inspector) answering(ctx context.Context, l partition.Layout) (names [
 	return names, nil
 }
 
+// Moving is a change of a queue's partitions that is under way: the tenants that belong elsewhere move, and the
+// jobs of each wait for a moment.
+type Moving struct {
+	Queue    string
+	From, To int // how many partitions it had, and has
+}
+
+func (m *Moving) String() string {
+	return fmt.Sprintf("tenants of queue %s are moving from %d to %d partitions: each waits for a moment", m.Queue, m.From, m.To)
+}
+
 // AwayError reports partitions of a queue whose Redis does not answer. The others are served.
 type AwayError struct {
 	Queue    string

@@ -30,17 +30,10 @@ type Unserved struct {
 	// Away of the Of partitions of the queue do not answer: nobody can take their jobs. An undivided queue
 	// has one.
 	Away, Of int
-
-	// From how many partitions tenants move to the Of that the queue has now: the jobs of each wait for a
-	// moment. 0: none moves.
-	From int
 }
 
 // String returns the reason as text.
 func (u Unserved) String() string {
-	if u.From > 0 {
-		return fmt.Sprintf("tenants of queue %s are moving from %d to %d partitions: each waits for a moment", u.Queue, u.From, u.Of)
-	}
 	if u.Away > 0 && u.Of == 1 {
 		return "queue " + u.Queue + " does not answer: its jobs wait, and its figures are those of before"
 	}
