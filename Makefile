@@ -68,9 +68,8 @@ check: deps lint ## Run lint and the quick tests
 test: export GOFLAGS += $(LEAN)
 test: deps ## Run what CI runs: deps, lint and all tests
 	$(COMPILE) build $(PKGS)
-	@$(MAKE) --no-print-directory -j 6 test-lint test-models test-timed test-core test-modules test-parts
+	@$(MAKE) --no-print-directory -j 7 test-lint test-models test-timed test-core test-parts test-modules test-bench
 	$(if $(ALONE),$(GO) list $(PKGS) | grep -E '$(ALONE)' | xargs -r $(PLAIN) $(TESTFLAGS))
-	@$(MAKE) --no-print-directory bench PKGS="$$($(GO) list $(PKGS) | grep -vE '$(FLEETS)' | xargs)"
 
 # The packages tested with the race detector.
 RACED := $(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' $(PKGS) | grep -vE '$(MODELS)|$(RACELESS)'
@@ -97,14 +96,15 @@ test-timed: test-fleets
 	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(PLAIN) $(AHEAD) -p 1 -parallel 3 -run '$(TIMED)' $(TESTFLAGS)
 
 # What the other tests wait for.
-# The modules come after the browser, beside which a benchmark would keep two cores busy.
+# The modules and benchmarks come after the browser, beside which they would keep two cores busy.
 MEASURED := $(if $(AHEAD),test-fleets,test-timed)
-.PHONY: test-packages test-core test-browser test-modules
+.PHONY: test-packages test-core test-browser test-modules test-bench
+# Of the second list, the longest come first, so that none of them is alone at the end.
 test-packages: $(MEASURED) test-race
 	$(RACED) | grep -vE '$(CORE)' | xargs -r $(TEST) -p $(P) $(TESTFLAGS)
-	$(GO) list $(PKGS) | grep -E '$(RACELESS)' | grep -vE '$(FLEETS)|$(MODELS)|browsertest$(addprefix |,$(ALONE))' | xargs -r $(PLAIN) -p $(P) $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -E '$(RACELESS)' | grep -vE '$(FLEETS)|$(MODELS)|browsertest$(addprefix |,$(ALONE))' | sort -r | xargs -r $(PLAIN) -p $(P) $(TESTFLAGS)
 
-test-core: test-packages test-modules
+test-core: test-packages
 	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(TEST) -p 2 -skip '$(TIMED)' $(TESTFLAGS)
 
 test-browser: $(MEASURED)
@@ -115,6 +115,10 @@ test-modules: test-browser
 		(set -x; cd $$module; $(PLAIN) -count 1 ./...) || exit 1; \
 	done
 
+# In their short form, they judge nothing.
+test-bench: test-packages test-modules
+	@$(MAKE) --no-print-directory bench PKGS="$$($(GO) list $(PKGS) | grep -vE '$(FLEETS)' | xargs)"
+
 .PHONY: test-long
 test-long: modern ## Run test with the long models at full length, after a change of the core
 	HEADGATE_TEST_LONG=1 $(MAKE) test
@@ -124,8 +128,8 @@ faults: deps ## Break Redis, workers and receivers; write docs/reliability.md
 	$(GO) test -count 1 -timeout 60m -parallel 1 -v -run 'TestFaults$$' ./internal/test/faults -all -update
 
 # Tests of each part of package queue, a few seconds, that make test also runs on a Cluster.
-PARTS := Unregister|RecordIsOnce|Verb|Override|Pause|Recover|Key|Cancel|Gauges|ListJobs|Explain|LostReply|Workers\b|UnservedIsSaid|PartitionsChange|JobsOfATenant
-test-parts: test-packages test-modules
+PARTS := Unregister|RecordIsOnce|Verb|Override|Pause|Recover|Key|Cancel|Gauges|ListJobs|Explain|LostReply|Workers\b|UnservedIsSaid|PartitionsChange|JobsOfATenant|Renewed|ServedAtOnce
+test-parts: test-packages
 	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
 
 # The tests to run on a Cluster.
