@@ -115,8 +115,8 @@ test-modules: test-browser
 		(set -x; cd $$module; $(PLAIN) -count 1 ./...) || exit 1; \
 	done
 
-# In their short form, they judge nothing.
-test-bench: test-packages test-modules
+# In their short form, they judge nothing. Of more at once beside the tests of queue, none has time enough.
+test-bench: test-parts
 	@$(MAKE) --no-print-directory bench PKGS="$$($(GO) list $(PKGS) | grep -vE '$(FLEETS)' | xargs)"
 
 .PHONY: test-long
@@ -129,7 +129,7 @@ faults: deps ## Break Redis, workers and receivers; write docs/reliability.md
 
 # Tests of each part of package queue, a few seconds, that make test also runs on a Cluster.
 PARTS := Unregister|RecordIsOnce|Verb|Override|Pause|Recover|Key|Cancel|Gauges|ListJobs|Explain|LostReply|Workers\b|UnservedIsSaid|PartitionsChange|JobsOfATenant|Renewed|ServedAtOnce
-test-parts: test-packages
+test-parts: test-packages test-modules
 	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
 
 # The tests to run on a Cluster.

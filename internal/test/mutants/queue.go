@@ -319,7 +319,7 @@ var queueMutants = []mutant{
 	},
 	{
 		"queue/internal/store/dispatch.lua", `local start = math.max(virtual - 2 * typical / limits.w, finish_of(tenant))`, `local start = math.max(virtual - 200 * typical / limits.w, finish_of(tenant))`,
-		"wrong number", "a tenant that was away earns no credit", "queue TestAbsenceIsNoCredit",
+		"wrong number", "a tenant that was away earns no credit", "queue TestTimedAbsenceIsNoCredit",
 	},
 	{
 		"queue/internal/store/dispatch.lua", `finish[tenant] = finish_of(tenant) + (turn.spent - expected) / turn.limits.w`, `finish[tenant] = finish_of(tenant) + (turn.spent - expected)`,
