@@ -35,7 +35,7 @@ type settleQuestion struct {
 	id, owner, tenant, kind string
 
 	outcome settlement
-	text    string // settleDone: the result; settleFailed: the reason; settleKeep: "passed" if the slot is over
+	text    string // settleDone: the result; settleFailed: the reason; settleKeep: "passed" if the slot is over, whose permits go back
 	hold    hold
 	probe   string // of a probe: "up" if it got an answer, otherwise "none"
 	frees   bool   // the job holds permits of concurrency limits
@@ -48,7 +48,7 @@ type settleQuestion struct {
 
 // needsLimits reports whether the settlement changes buckets.
 func (q settleQuestion) needsLimits() bool {
-	return q.hold.length > 0 || q.actual != "" || q.probe != ""
+	return q.hold.length > 0 || q.actual != "" || q.probe != "" || q.outcome == settleKeep && q.text != ""
 }
 
 // retries reports whether the job is tried again later. It may be due before its dispatcher looks again by

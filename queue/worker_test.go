@@ -320,6 +320,57 @@ func TestUnusedSlotIsGivenBack(t *testing.T) {
 	}
 }
 
+// TestPassedSlotIsGivenBack: a job that its worker gives back after its slot, because it is paused or the worker stops,
+// has not used its permits.
+func TestPassedSlotIsGivenBack(t *testing.T) {
+	t.Parallel()
+	for name, day := range map[string]limits.Limit{
+		"log":      {Name: "day", Algorithm: throttle.SlidingWindowLog, Rate: throttle.Rate{Count: 1, Period: 24 * time.Hour}, Per: []string{"tenant"}},
+		"calendar": {Name: "day", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 1, Months: 1}, Location: time.UTC, Per: []string{"tenant"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := startRig(t, -1, limitsOf(day), nil)
+			id, round := r.add(t, nil), r.dispatcher()
+			for range 3 {
+				until(t, "it goes", func() bool {
+					r.release(t, round, 100)
+					return r.field(t, id, "state") == "active"
+				})
+				if !r.settles(t, settleQuestion{id: id, owner: r.field(t, id, "hg_owner"), outcome: settleKeep, text: "passed", to: "lane"}).mine {
+					t.Fatal("nobody has it")
+				}
+				if marks := r.field(t, id, "hg_marks"); marks != "" {
+					t.Errorf("it still has marks %q", marks)
+				}
+			}
+		})
+	}
+}
+
+// TestSlotThatIsOverIsGivenBack: a job that its worker gives back before its slot, and that goes again after it, has
+// used no permits of the first one.
+func TestSlotThatIsOverIsGivenBack(t *testing.T) {
+	t.Parallel()
+	day := limits.Limit{Name: "day", Algorithm: throttle.SlidingWindowLog, Rate: throttle.Rate{Count: 5, Period: 24 * time.Hour}, Per: []string{"tenant"}}
+	r := startRig(t, -1, limitsOf(perTenant(20), day), nil)
+	ctx, client := t.Context(), r.server.Client()
+	r.add(t, nil)
+	id, round := r.add(t, nil), r.dispatcher()
+	for range 3 {
+		until(t, "it goes", func() bool {
+			r.release(t, round, 100)
+			return r.field(t, id, "state") == "active"
+		})
+		r.giveBack(t, id)
+		_, latest := parseSlot(t, r.field(t, id, "hg_slot"))
+		until(t, "the slot is over", func() bool { return client.Time(ctx).Val().UnixMicro() > latest })
+	}
+	// A log has an entry beside its permits.
+	if n := client.LLen(ctx, store.Key(r.queue, "b:day:a")).Val() - 1; n != 2 {
+		t.Errorf("%d permits are used; want 2", n)
+	}
+}
+
 func TestConcurrencyLimit(t *testing.T) {
 	t.Parallel()
 	const jobs, most = 30, 3

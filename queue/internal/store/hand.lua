@@ -34,9 +34,8 @@ local function hand_look(id)
   if not (job.crashes >= 0 and job.crashes < 2 ^ 31 and job.base >= 0 and job.base < 2 ^ 31 and job.began >= 0 and job.began < 2 ^ 53) then
     error('its attempts, or the begin of the first, cannot be', 0)
   end
-  local back
-  job.e, job.c, job.position, back = slot_read(t[3])
-  if job.c > 0 and back > clock() then job.e, job.c = 0, 0 end
+  job.e, job.c, job.position, job.back = slot_read(t[3])
+  if job.c > 0 and job.back > clock() then job.e, job.c, job.back = 0, 0, 0 end
   return job
 end
 

@@ -420,6 +420,14 @@ local function refund_all(list, now, slot, costs, marks)
   end
 end
 
+-- slot_back gives back the permits of the slot that a job in a lane has: it is not to use it any more.
+local function slot_back(id, list, now, slot, costs, marks)
+  local _, c, position = slot_read(slot)
+  refund_all(list, now, c, costs, marks)
+  plan('HSET', task_key(id), 'hg_slot', slot_write(0, 0, position))
+  plan('HDEL', task_key(id), 'hg_marks')
+end
+
 -- correct_all gives back or charges the difference between what a call was given and what
 -- it used, for the metered limits that actual names.
 local function correct_all(list, now, slot, costs, actual, marks)
@@ -575,9 +583,10 @@ end
 -- slot_take takes what a job needs for a slot at t, when all its limits admit it: its
 -- costs from all limits, and a permit of each concurrency limit. The slot ends at t or
 -- `latest`, whichever is later, or never if no limit applies to the job. It returns the
--- end, 0 for none, and the marks.
+-- end, 0 for none, and the marks. job.unused is the end of a slot that the job had and did not use; nil: none.
 local function slot_take(job, t, latest, now)
   local limits, c, marks = job.limits, 0, ''
+  if job.unused then refund_all(limits.all, now, job.unused, job.costs, read('HGET', task_key(job.id), 'hg_marks')) end
   if limits.all[1] then
     c = math.max(t, latest)
     marks = commit_all(limits.all, now, c, job.costs)
@@ -644,10 +653,8 @@ local function pause(scope, ends, by, reason)
   return text
 end
 
--- How long a hold is kept after its end if no job waits that could probe it.
-local IDLE_US = 3600000000
-
 local function hold_set(scope, hold)
+  local IDLE_US = 3600000000 -- how long it is kept after its end if no job waits that could probe it
   pause_set(scope, hold_write(hold), hold.ends + IDLE_US)
 end
 

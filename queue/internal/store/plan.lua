@@ -27,7 +27,6 @@
 --
 -- Faults are in the hash headgate:{queue}:faults, `what` -> "at_us text", until an hour
 -- after the latest one was seen.
-local MAX_FAULTS, MAX_FAULT, FAULTS_MS = 100, 300, 3600000
 
 -- type_of returns the type of the keys of a command, by its name; nil if it takes any
 -- type. It is not a table, because Redis would create that at every call of a script.
@@ -151,6 +150,7 @@ local function attempt_job(id, decide, ...)
 end
 
 local function save_faults()
+  local MAX_FAULTS, MAX_FAULT, FAULTS_MS = 100, 300, 3600000 -- how many, how long each, and how long they are kept
   local key = 'headgate:{' .. ARGV[1] .. '}:faults'
   local time = redis.call('TIME')
   for what, fault in pairs(faults) do

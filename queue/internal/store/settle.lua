@@ -274,9 +274,10 @@ local function settle_one(id, owner, tenant, kind, outcome, length, why, actual,
   elseif outcome == 'keep' and task.called then
     plan('HDEL', key, 'hg_called')
   end
-  local kept = outcome == 'keep' and text == '' and slot or 0
+  local kept, unused = outcome == 'keep' and text == '' and slot or 0, 0
   if outcome == 'keep' and slot > 0 then
     set('hg_slot', kept > 0 and slot_write(earliest, kept, position, now) or slot_write(0, 0, position))
+    if kept == 0 then unused = slot end
   end
   if ended then free_key(id, task.unique) end
   if ended and task.deadline then plan('ZREM', headgate .. 'deadlines', id) end
@@ -289,6 +290,12 @@ local function settle_one(id, owner, tenant, kind, outcome, length, why, actual,
     event(id, tenant, kind, run.outcome, run.answer, record)
   end
   if to ~= '' and not follows then go(id, task, outcome == 'failed' and new, to, msg, lane, kept, position) end
+  if unused > 0 then
+    attempt('lane ' .. lane, function()
+      refund_all(lane_limits(lane, now).all, now, unused, costs_read(task.cost, task.costs), task.marks)
+    end)
+    plan('HDEL', key, 'hg_marks')
+  end
   -- The job has ended, whatever happens here.
   if actual ~= '' and new then
     attempt('lane ' .. lane, function()

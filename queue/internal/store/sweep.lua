@@ -31,13 +31,9 @@ local moved = 0
 local function ask(lane, id)
   local task = read('HMGET', task_key(id), 'hg_cost', 'hg_costs', 'hg_permits', 'msg', 'hg_slot', 'hg_marks')
   local job, limits = {costs = costs_read(task[1], task[2]), permits = task[3]}, job_limits(lane, task[4] or '', now)
-  local _, c, position, back = slot_read(task[5])
-  if c > 0 and c <= now and (back or 0) > 0 then
-    -- Its worker gave it back before, and the slot is over, so its permits were not used.
-    refund_all(limits.all, now, c, job.costs, task[6])
-    plan('HSET', task_key(id), 'hg_slot', slot_write(0, 0, position))
-    plan('HDEL', task_key(id), 'hg_marks')
-  end
+  local _, c, _, back = slot_read(task[5])
+  -- If its worker gave it back before, and the slot is over, its permits were not used.
+  if c > 0 and c <= now and (back or 0) > 0 then slot_back(id, limits.all, now, task[5], job.costs, task[6]) end
   slot_ask(job, limits, limits.own, true, now)
   local e, binding = job.own, job.binding
   if binding and binding.till and binding.till > now then e = math.min(e, binding.till) end
