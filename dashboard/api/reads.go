@@ -40,6 +40,7 @@ type overviewJSON struct {
 	Calls       *int64                     `json:"calls,omitempty"`
 	Faults      []faultJSON                `json:"faults,omitzero"`
 	Unserved    []string                   `json:"unserved,omitempty"` // why no worker takes its jobs, or some of them
+	Moving      string                     `json:"moving,omitempty"`   // from how many to how many partitions tenants move
 }
 
 // faultJSON is a record in Redis that the queue's scripts could not read.
@@ -58,6 +59,9 @@ func overviewOf(o inspect.Overview) overviewJSON {
 	}
 	for _, u := range o.Unserved {
 		out.Unserved = append(out.Unserved, u.String())
+	}
+	if o.Moving != nil {
+		out.Moving = o.Moving.String()
 	}
 	if o.Top != nil {
 		out.Top = new(outlookOf(*o.Top))

@@ -15,6 +15,20 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
+// TestMovingIsSaid: while tenants move to other partitions, the state of their queue says so.
+func TestMovingIsSaid(t *testing.T) {
+	r := newRig(t, redistest.Shared(t), nil)
+	if err := operate.Publish(t.Context(), r.redis, limits.Set{Queues: map[string]limits.Queue{r.queue: {Partitions: 3}}}); err != nil {
+		t.Fatal(err)
+	}
+	want := "tenants of queue " + r.queue + " are moving from 1 to 3 partitions: each waits for a moment"
+	for end := time.Now().Add(time.Minute); r.want(200, "", "GET", "/queues/"+r.queue, "").get(t, "moving") != want; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) { // the API knew the partitions for a second
+			t.Fatalf("it does not say that %s", want)
+		}
+	}
+}
+
 func TestTenants(t *testing.T) {
 	r := newRig(t, redistest.Shared(t), nil)
 	r.publish(throttle.PerSecond(1))

@@ -18,7 +18,7 @@ export interface Outlook {
 }
 export interface Overview {
 	queue: string; now: string; waiting: number; tenants: number; allowed_per_second: number; drains_at?: string; confidence: Confidence;
-	top?: Outlook; pauses?: Pause[] | null; unserved?: string[];
+	top?: Outlook; pauses?: Pause[] | null; unserved?: string[]; moving?: string;
 	// Figures of the whole queue: absent for keys that are limited to some tenants.
 	scheduled?: number; retry?: number; pending?: number; active?: number; archived?: number; enqueued?: number; stored?: number; stored_bytes?: number; answers?: Answers | null; calls?: number;
 	faults?: Fault[] | null;

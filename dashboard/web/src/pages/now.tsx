@@ -96,6 +96,7 @@ function QueueCard({ q }: { q: Overview }) {
 			</header>
 			<Faults of={q.faults ?? []} />
 			{q.unserved?.map((why) => <p key={why} class="notice bad"><Icon name="warn" />Jobs cannot go: {why}</p>)}
+			{q.moving && <p class="notice"><Icon name="wait" />The {q.moving}.</p>}
 			<Hero q={q} />
 			{others > 0 && q.waiting > 0 && !pausedAside(q) && (
 				<p class="also">Slowest of <a href={href('queues', q.queue, 'tenants')}>{num(q.tenants)} waiting tenants</a>.</p>
