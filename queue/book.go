@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/store"
 )
@@ -24,31 +22,11 @@ type book struct {
 	of     string // the queue for which it is used
 	budget bool   // other queues use it, too
 
-	used    time.Duration        // on the boot clock
-	ledgers map[string]*ledgerOf // by limit; nil: to be read
-	number  uint64               // of what was read or stored last; numbers rise, and none comes twice
-	lost    int64                // when the ones before it were lost, µs; 0: there were none
-	unsaved bool                 // the ledgers differ from the stored ones
-}
-
-// ledgerOf is the ledger of a limit, as it is stored.
-type ledgerOf struct {
-	Spec   limitlua.Spec
-	Ledger *partition.Ledger
-
-	calendar []int64 // see [partition.Ask]
-}
-
-func (o *ledgerOf) UnmarshalJSON(text []byte) error {
-	var stored struct {
-		Spec   limitlua.Spec
-		Ledger json.RawMessage
-	}
-	if err := json.Unmarshal(text, &stored); err != nil {
-		return err
-	}
-	o.Spec, o.Ledger = stored.Spec, partition.NewLedger(stored.Spec)
-	return o.Ledger.UnmarshalJSON(stored.Ledger)
+	used    time.Duration            // on the boot clock
+	ledgers map[string]*store.Ledger // by limit; nil: to be read
+	number  uint64                   // of what was read or stored last; numbers rise, and none comes twice
+	lost    int64                    // when the ones before it were lost, µs; 0: there were none
+	unsaved bool                     // the ledgers differ from the stored ones
 }
 
 // leaseCall is an ask, and where its answer or the error goes.
@@ -101,8 +79,11 @@ func (b *book) ask(a *leaseAsk, now, ahead int64) partition.Answer {
 	// All partitions of a queue have the limits and the windows of the first one, which is the last to get
 	// new ones. Of a budget, each queue has its own for a moment: what was leased counts under both.
 	leads := a.Member == b.of
+	if of == nil && !leads && !b.budget {
+		return partition.Answer{} // the first partition may have used some of it before it was shared
+	}
 	if of == nil {
-		of = &ledgerOf{Spec: a.spec, Ledger: partition.NewLedger(a.spec)}
+		of = &store.Ledger{Spec: a.spec, Ledger: partition.NewLedger(a.spec)}
 		if b.lost > 0 {
 			of.Ledger.Lost(b.lost, ahead)
 		}
@@ -116,13 +97,13 @@ func (b *book) ask(a *leaseAsk, now, ahead int64) partition.Answer {
 		return partition.Answer{} // the ledger is of the limit as it was, or will be
 	}
 	if leads || b.budget {
-		of.calendar = a.Calendar
+		of.Calendar = a.Calendar
 	}
-	if a.Calendar != nil && of.calendar == nil {
+	if a.Calendar != nil && of.Calendar == nil {
 		return partition.Answer{}
 	}
 	ask := a.Ask
-	ask.Calendar = of.calendar
+	ask.Calendar = of.Calendar
 	version := of.Ledger.Version()
 	answer := of.Ledger.Ask(now, ask)
 	b.unsaved = b.unsaved || of.Ledger.Version() != version
@@ -136,13 +117,9 @@ func (b *book) read(ctx context.Context, client redis.UniversalClient, now, ahea
 	if err := store.Execute(ctx, pipe); err != nil {
 		return err
 	}
-	ledgers := map[string]*ledgerOf{}
-	text, all, _ := strings.Cut(stored.Val(), " ")
-	number, _ := strconv.ParseUint(text, 10, 64) // "": there are none
-	if all != "" {
-		if err := json.Unmarshal([]byte(all), &ledgers); err != nil {
-			return fmt.Errorf("read the ledger of the shared limits: %w", err)
-		}
+	ledgers, number, err := store.ReadLedgers(stored.Val())
+	if err != nil {
+		return err
 	}
 	b.unsaved = number < b.number // a failover lost the newer ones
 	if b.unsaved {

@@ -131,7 +131,7 @@ func TestTimedSharedLimits(t *testing.T) {
 // TestTimedSharedLimitsThroughFaults: the same while workers stop, limits change, and a node does not answer.
 func TestTimedSharedLimitsThroughFaults(t *testing.T) {
 	t.Parallel()
-	sideBySide(t, map[string]sharedCase{"changes": sharedThroughChanges, "a node away": sharedBesideAway})
+	sideBySide(t, map[string]sharedCase{"changes": sharedThroughChanges, "partitions": sharedThroughPartitions, "a node away": sharedBesideAway})
 }
 
 // sharedCase makes calls, and returns what judges them.
@@ -372,7 +372,7 @@ func TestLedgerIsStoredBeforeItIsUsed(t *testing.T) {
 		t.Helper()
 		holders++
 		a := leaseAsk{limit: "account", spec: limitlua.Spec{Algorithm: "lb", Permit: 10_000, Flow: 1}}
-		a.Ask = partition.Ask{Member: "q@2", Holder: fmt.Sprint(holders), Want: 3, Weight: 1}
+		a.Ask = partition.Ask{Member: "q", Holder: fmt.Sprint(holders), Want: 3, Weight: 1}
 		answers, _ := from.lease([][]leaseAsk{{a}})
 		err := answers[0].err
 		if !errors.Is(err, want) {

@@ -351,6 +351,7 @@ local HAND_OVER = 25000
 -- holder gives the kinds lease and quota what they have in common. A holder has a state and a name of its
 -- own: that of one that was lost is never used again. k.clear forgets what was leased, k.fill takes it from
 -- numbers and returns false where they are none, and k.numbers returns them, and when the last of it ends.
+-- k.share makes of a bucket that was not leased one that tells the ledger what was used.
 local function holder(k, letter)
   function k.blank(s, now)
     s.id, s.version, s.shift, s.share, s.used, s.last, s.at, s.fresh = now, 0, 0, 1000000, 0, 0, now, true
@@ -394,6 +395,18 @@ function make.lease()
   holder(k, 'l')
 
   function k.clear(s) s.spans = {} end
+
+  -- What was used of a rate before it was leased is a span of which nothing is left: the ledger leases what
+  -- comes after it.
+  function k.share(limit, s, now)
+    local tat, last = s.tat + (s.frac > 0 and 1 or 0), s.last
+    k.blank(s, now)
+    s.last, s.mark = last, nil
+    if tat <= now then return end
+    s.spans[1] = {
+      p = limit.p, r = limit.r, b = limit.a == 'tb' and limit.b or 0, from = tat, from_frac = 0, next = tat, frac = 0, keep = tat, keep_frac = 0,
+    }
+  end
 
   function k.fill(s, words)
     if #words % 9 > 0 then return false end
@@ -500,6 +513,14 @@ function make.quota()
   holder(k, 'q')
 
   function k.clear(s) s.n, s.spent, s.keep, s.from, s.ends = 0, 0, 0, 0, 0 end
+
+  -- What was used of a window before it was leased is, as if it had been leased and was spent.
+  function k.share(_, s, now)
+    local used, from, ends, last = s.used, s.start, s.following, s.last
+    k.blank(s, now)
+    s.last = last
+    if ends > now then s.n, s.spent, s.keep, s.from, s.ends = used, used, used, from, ends end
+  end
 
   function k.fill(s, n)
     s.n, s.spent, s.keep, s.from, s.ends = n[1], n[2], n[3], n[4], n[5]
@@ -1068,7 +1089,8 @@ local lost_at = 0
 -- clock that was set back.
 local function limit_turn(limit, s, now)
   limit_check(limit)
-  local name = KIND[limit.a]
+  local alone = KIND[limit.a]
+  local name = alone
   if limit.leased then name = name == 'window' and 'quota' or 'lease' end
   if s.kind == nil then
     s.k, s.kind = kind_named(name), name
@@ -1082,18 +1104,25 @@ local function limit_turn(limit, s, now)
       end
     end
   elseif s.kind ~= name then
-    -- What the old algorithm counts, the new one counts as just used, or as used
-    -- at the last slot that was given, before which it gives none.
-    local used, base = s.k.owed(limit, s, now)
-    s.k, s.kind, s.limit, s.stored = kind_named(name), name, limit, false
-    s.k.blank(s, now)
-    if name ~= 'permits' then
-      s.k.sync(limit, s, now)
-      used = limit.b > 0 and math.min(used, limit.b) or used
-      if used > 0 and (not limit.c or window_at(limit, base)) then
-        s.k.commit(limit, s, now, base, used)
-        s.mended = true
+    if s.kind ~= alone then
+      -- What the old algorithm counts, the new one counts as just used, or as used
+      -- at the last slot that was given, before which it gives none.
+      local used, base = s.k.owed(limit, s, now)
+      s.k, s.kind, s.limit, s.stored = kind_named(alone), alone, limit, false
+      s.k.blank(s, now)
+      if alone ~= 'permits' then
+        s.k.sync(limit, s, now)
+        used = limit.b > 0 and math.min(used, limit.b) or used
+        if used > 0 and (not limit.c or window_at(limit, base)) then
+          s.k.commit(limit, s, now, base, used)
+          s.mended = true
+        end
       end
+    end
+    if name ~= alone then
+      s.k.sync(limit, s, now)
+      s.k, s.kind, s.mended = kind_named(name), name, true
+      s.k.share(limit, s, now)
     end
   end
   s.k.sync(limit, s, now)

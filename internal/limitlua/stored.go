@@ -48,7 +48,11 @@ func (s Spec) Stored(text string, now int64, windows []int64) (Stored, error) {
 		}
 	}
 	if s.Leased && (strings.HasPrefix(text, "l ") || strings.HasPrefix(text, "q ")) {
-		return out, s.leased(&out, text, now)
+		lease, err := ReadLease(text)
+		if err == nil {
+			lease.fill(&out, s.Burst, now)
+		}
+		return out, err
 	}
 	fields, n, err := numbersOf(text)
 	if err != nil {
@@ -99,51 +103,26 @@ func (s Spec) Stored(text string, now int64, windows []int64) (Stored, error) {
 func (s Spec) Lost(at int64, windows []int64) string {
 	switch start, end := s.windowAt(at, windows); {
 	case s.Algorithm == "fw" && end > 0:
-		return fmt.Sprintf("f %d %d %d %d %d", start, end, s.Burst, at, at)
+		return Window(start, end, s.Burst, at, at)
 	case s.Algorithm == "sc":
 		return fmt.Sprintf("c %d %d 0 %d %d %d", start, s.Window, s.Burst, at, at)
 	case s.Algorithm == "tb" || s.Algorithm == "lb" || s.Algorithm == "lm":
 		units := int64(s.full()) * s.Permit
-		return fmt.Sprintf("r %d %d %d %d %d %d 0", at+units/s.Flow, units%s.Flow, s.Permit, s.Flow, at, at)
+		return Rate(at+units/s.Flow, units%s.Flow, s.Permit, s.Flow, at, at)
 	}
 	return ""
 }
 
-// leased reads the text of a leased bucket.
-func (s Spec) leased(out *Stored, text string, now int64) error {
-	var n []int64
-	for word := range strings.FieldsSeq(text[2:]) {
-		one, err := strconv.ParseInt(word, 10, 64)
-		if err != nil {
-			return fmt.Errorf("bucket %.60q: it is not a bucket", text)
-		}
-		n = append(n, one)
-	}
-	const head, span, quota = 7, 9, 5
-	if len(n) < head || (len(n)-head)%span > 0 && text[0] == 'l' || len(n) != head+quota && text[0] == 'q' {
-		return fmt.Errorf("bucket %.60q: it is not a bucket", text)
-	}
-	out.Share = min(float64(n[3])/1e6, 1)
-	now += n[2]
-	if text[0] == 'q' {
-		// Of what is not leased yet the holder gets its share.
-		rest, own := 1-float64(n[4])/1e6, 0.0
-		if permits, spent, keep, ends := n[head], n[head+1], n[head+2], n[head+4]; now < ends {
-			own = float64(max(0, min(permits, keep)-spent))
-		} else {
-			rest = 1
-		}
-		out.Left = own + rest*out.Share*float64(s.Burst)
-		out.Used = max(0, out.Share*float64(s.Burst)-out.Left)
-		return nil
-	}
-	for n = n[head:]; len(n) > 0; n = n[span:] {
-		permit, flow, next, end := n[0], n[1], max(n[5], now), n[7]
-		if permit > 0 && end > next {
-			out.Left += float64((end - next) * flow / permit)
-		}
-	}
-	return nil
+// Rate returns the text of a rate's bucket of which all is used up to a moment, in µs and units below: what a permit
+// takes and how much flows back in a µs; when the last permit goes, and the time.
+func Rate(until, units, permit, flow, last, now int64) string {
+	return fmt.Sprintf("r %d %d %d %d %d %d 0", until, units, permit, flow, last, now)
+}
+
+// Window returns the text of a fixed window's bucket: when the window begins and ends, what is used of it, when the
+// last permit goes, and the time, in µs.
+func Window(start, end, used, last, now int64) string {
+	return fmt.Sprintf("f %d %d %d %d %d", start, end, used, last, now)
 }
 
 // full returns the max number of permits that could go at once. A shaping leaky bucket lets one

@@ -184,8 +184,12 @@ type Ask struct {
 	// further ahead.
 	Ahead int64 `json:"ahead,omitempty"`
 
-	Keep []Span `json:"keep,omitempty"` // of a rate: its spans, without what it gives back
-	N    int64  `json:"n,omitempty"`    // else: permits that it keeps; of a quota, used ones included
+	// Keep is a rate's: the spans of the holder, without what it gives back. If it never asked, the limit was not
+	// leased before, and is used up to their end.
+	Keep []Span `json:"keep,omitempty"`
+
+	// N is of another limit: permits that it keeps, used ones of a quota included. If it never asked, it has them.
+	N int64 `json:"n,omitempty"`
 
 	// Calendar has the starts of the windows around now of a quota that has a calendar, in µs, ascending.
 	Calendar []int64 `json:"calendar,omitempty"`
@@ -217,6 +221,8 @@ func (l *Ledger) Ask(now int64, a Ask) Answer {
 		if a.Version > 0 { // an account that was forgotten, or one of another ledger
 			l.s.Version = max(l.s.Version, a.Version)
 			l.changed(acc)
+		} else {
+			l.begin(now, acc, &a)
 		}
 	}
 	acc.Asked = max(acc.Asked, now)
@@ -241,6 +247,29 @@ func (l *Ledger) Ask(now int64, a Ask) Answer {
 		answer.Until, answer.Fair = acc.Until, acc.Fair
 	}
 	return answer
+}
+
+// begin takes note of what was used of a limit before it was leased, which the first ask of its bucket says.
+func (l *Ledger) begin(now int64, acc *account, a *Ask) {
+	for _, s := range a.Keep {
+		if l.rated() && l.s.Next.before(s.End) {
+			l.s.Next = s.End
+			l.changed(acc)
+		}
+	}
+	if l.spec.Algorithm != "cc" || a.N <= 0 {
+		return
+	}
+	n := a.N
+	for _, other := range l.s.Accounts { // the same calls may be under way under an earlier name
+		if other.Member == a.Member {
+			n -= other.N
+		}
+	}
+	if n > 0 {
+		acc.N, acc.Until = n, now+l.spec.Lease
+		l.changed(acc)
+	}
 }
 
 func (l *Ledger) changed(acc *account) {

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
@@ -32,20 +32,28 @@ func layoutOf(set limits.Set, queue string) partition.Layout {
 
 // arrange sets From of the layout with which a queue is published if it has other partitions in Redis: its
 // tenants move then. It is kept until they have arrived. The error names what has to be changed.
-func arrange(ctx context.Context, client redis.UniversalClient, layout *partition.Layout, q limits.Queue) error {
+func arrange(ctx context.Context, client redis.UniversalClient, layout *partition.Layout, set limits.Set) error {
 	was, found, err := inRedis(ctx, client, *layout)
 	if err != nil || !found {
 		return err
 	}
-	if was.From != nil || was.Equal(*layout) {
-		layout.From = was.From
-		return mayFollow(was, *layout)
+	if layout.From = was.From; was.From == nil && !was.Equal(*layout) {
+		layout.From = &was
 	}
-	layout.From = &was
-	if shared := slices.IndexFunc(q.Limits, func(l limits.Limit) bool { return l.Queues == nil && l.Leased() }); shared >= 0 && (was.N == 1) != (layout.N == 1) {
+	if was.From != nil {
+		err = mayFollow(was, *layout)
+	}
+	if err != nil || layout.From == nil || layout.N > 1 {
+		return err
+	}
+	// Until they are together, they share limits.
+	q := set.Queues[layout.Queue]
+	q.Partitions = layout.From.N
+	set.Queues, set.Tenants = maps.Clone(set.Queues), nil
+	set.Queues[layout.Queue] = q
+	if err := set.Validate(); err != nil {
 		return validation.Field("queues."+layout.Queue+".partitions", fmt.Sprintf(
-			"%d: the queue is in Redis with %d, and what is used of its shared limit %s cannot be divided or put together: keep it, or stop the queue's workers, let it run empty and take it out of Redis first (enqueue unregister)",
-			layout.N, was.N, check.Quote(q.Limits[shared].Name)))
+			"1: its tenants come from %d partitions, and until all have arrived its limits must be such as partitions can have (%v): add what they cannot have after that", layout.From.N, err))
 	}
 	return nil
 }

@@ -89,20 +89,38 @@ func TestPartitionsChange(t *testing.T) {
 		t.Errorf("published: %+v, %v", back, err)
 	}
 
-	// What is used of a shared limit is in one bucket or in a ledger.
-	shared := func(n int) limits.Set {
-		return limits.Set{Queues: map[string]limits.Queue{"shared": {Partitions: n, Limits: []limits.Limit{
-			{Name: "account", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10), Burst: 1},
-		}}}}
-	}
+	// While tenants come from several partitions to one, they share limits as before.
+	account := limits.Limit{Name: "account", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10), Burst: 1}
+	log := limits.Limit{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(10)}
 	for _, c := range []struct {
-		n    int
-		want string
+		n      int
+		limits []limits.Limit
+		leased bool
+		want   string
 	}{
-		{1, ""}, {2, `queues.shared.partitions: 2: the queue is in Redis with 1, and what is used of its shared limit "account" cannot be divided`},
+		{1, []limits.Limit{account, log}, false, ""},
+		{1, []limits.Limit{account}, false, ""},
+		{2, []limits.Limit{account}, true, ""},
+		{1, []limits.Limit{account}, true, "queues.shared.partitions: the tenants of the queue are on their way from 1 to 2"},
+		{0, nil, true, ""}, // they have arrived
+		{1, []limits.Limit{account, log}, true, "queues.shared.partitions: 1: its tenants come from 2 partitions, and until all have arrived its limits must be such as partitions can have (queues.shared.limits[1].per: "},
+		{1, []limits.Limit{account}, true, ""},
+		{1, []limits.Limit{account, log}, true, "queues.shared.partitions: 1: its tenants come from 2 partitions"},
 	} {
-		if err := Publish(ctx, client, shared(c.n)); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%d partitions: %v; want %q", c.n, err, c.want)
+		key := store.Key("shared", "limits")
+		if c.n == 0 {
+			for _, home := range []string{"shared", "shared@2"} {
+				text := client.HGet(ctx, store.Key(home, "limits"), "*").Val()
+				client.HSet(ctx, store.Key(home, "limits"), "*", strings.Replace(text, `,"from":{"partitions":1}`, "", 1))
+			}
+			continue
+		}
+		err := Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{"shared": {Partitions: c.n, Limits: c.limits}}})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if text := client.HGet(ctx, key, "*").Val(); strings.Contains(text, `"leased":true`) != c.leased {
+			t.Errorf("%+v: %s", c, text)
 		}
 	}
 
@@ -140,7 +158,7 @@ func TestPartitionsChange(t *testing.T) {
 	if err := Unregister(ctx, client, "q", by); err != nil {
 		t.Fatal(err)
 	}
-	if left := client.SMembers(ctx, asynqwire.Queues).Val(); len(left) > 1 { // "shared"
+	if left := client.SMembers(ctx, asynqwire.Queues).Val(); len(left) > 2 { // those of "shared"
 		t.Errorf("left: %v", left)
 	}
 	publish("after the removal", 8, 3, "")

@@ -329,7 +329,7 @@ const publishTries = 5
 // the others get theirs, and the error is an [inspect.AwayError].
 func publishQueue(ctx context.Context, client redis.UniversalClient, queue string, limits limits.Set, by Operator, lost bool) error {
 	layout := layoutOf(limits, queue)
-	if err := arrange(ctx, client, &layout, limits.Queues[queue]); err != nil {
+	if err := arrange(ctx, client, &layout, limits); err != nil {
 		return err
 	}
 	fields, err := stored(limits, layout)
@@ -436,7 +436,7 @@ func stored(set limits.Set, layout partition.Layout) (map[string]string, error) 
 	}
 	for _, limit := range q.Limits {
 		one := effective.Store(limit)
-		one.Spec.Leased = one.Spec.Leased || q.Partitions > 1 && limit.Leased()
+		one.Spec.Leased = one.Spec.Leased || len(layout.Names()) > 1 && limit.Leased()
 		stored.Limits = append(stored.Limits, one)
 	}
 	text, err := json.Marshal(stored)

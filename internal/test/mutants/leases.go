@@ -115,7 +115,7 @@ var leaseMutants = []mutant{
 		"missing condition", "a ledger that was set back leases nothing that is leased", "queue TestLedgerIsStoredBeforeItIsUsed",
 	},
 	{
-		"queue/operate/publish.go", `one.Spec.Leased = one.Spec.Leased || q.Partitions > 1 && limit.Leased()`, `one.Spec.Leased = one.Spec.Leased || q.Partitions > 64 && limit.Leased()`,
+		"queue/operate/publish.go", `one.Spec.Leased = one.Spec.Leased || len(layout.Names()) > 1 && limit.Leased()`, `one.Spec.Leased = one.Spec.Leased || q.Partitions > 64 && limit.Leased()`,
 		"no fence", "partitions share a limit", "queue TestTimedSharedLimits",
 	},
 	{

@@ -42,4 +42,44 @@ var movingMutants = []mutant{
 		"queue/internal/mover/rest.go", `if err := c.values(ctx, keys[tenant], &there); err != nil {`, `if err := c.values(ctx, keys[tenant][:0], &there); err != nil {`,
 		"missing write", "what is used of limits moves", "queue/internal/mover TestMove",
 	},
+	{
+		"internal/limitlua/limits.lua", `if ends > now then s.n, s.spent, s.keep, s.from, s.ends = used, used, used, from, ends end`, `if ends < now then s.n, s.spent, s.keep, s.from, s.ends = used, used, used, from, ends end`,
+		"missing write", "what was used of a quota is used when partitions share it", "queue TestWhatIsUsedWhenPartitionsChange",
+	},
+	{
+		"internal/limitlua/limits.lua", `if tat <= now then return end`, `if tat >= now then return end`,
+		"swapped", "what was used of a rate is used when partitions share it", "queue TestWhatIsUsedWhenPartitionsChange",
+	},
+	{
+		"queue/internal/store/leases.lua", `if s.version == 0 then return {held, 0}, 0 end`, `if s.version < 0 then return {held, 0}, 0 end`,
+		"missing read", "calls that began before partitions share a limit count", "queue TestWhatIsUsedWhenPartitionsChange",
+	},
+	{
+		"queue/internal/mover/unshare.go", `leases.add(limit.Name, home, was)`, `leases.add(limit.Name, home, "")`,
+		"missing read", "permits that were leased and not spent are there when a queue is not partitioned any more", "queue TestWhatIsUsedWhenPartitionsChange",
+	},
+	{
+		"queue/internal/mover/end.go", `if err := m.forget(ctx, home, shared(&q)); err != nil {`, `if err := m.forget(ctx, home, shared(&q)[:0]); err != nil {`,
+		"missing write", "a partition that the queue gets again does not count twice what it used", "queue TestSharedLimitsChangePartitions",
+	},
+	{
+		"queue/internal/store/move_out.lua", `if slot > 0 and (back or 0) > 0 then`, `if slot < 0 and (back or 0) > 0 then`,
+		"missing write", "a job that moves does not keep the permits of its slot", "queue TestSlotOfAJobThatMoves",
+	},
+	{
+		"queue/internal/store/settle.lua", `if kept == 0 then unused = slot end`, `if kept < 0 then unused = slot end`,
+		"missing write", "a job that comes back after its slot has not used its permits", "queue TestPassedSlotIsGivenBack",
+	},
+	{
+		"queue/internal/store/dispatch.lua", `if job.kept_c > 0 and job.back > 0 then job.unused = job.kept_c end -- its worker gave it back before`, `if job.kept_c > 0 and job.back < 0 then job.unused = job.kept_c end`,
+		"missing write", "a job that goes again does not keep the permits of its old slot", "queue TestSlotThatIsOverIsGivenBack",
+	},
+	{
+		"queue/internal/store/lease_ask.lua", `local function early(b) return b.kind == 'quota' and b.version == 0 and b.from > now + shift end`, `local function early(b) return false end`,
+		"missing condition", "what was given ahead of a quota counts in its own window", "queue TestWhatIsUsedWhenPartitionsChange",
+	},
+	{
+		"queue/book.go", `if of == nil && !leads && !b.budget {`, `if of == nil && b.of == "" {`,
+		"missing condition", "nobody gets a lease before it is known what was used", "queue TestOnlyTheFirstPartitionBegins",
+	},
 }

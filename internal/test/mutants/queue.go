@@ -84,7 +84,7 @@ var queueMutants = []mutant{
 		"missing check", "one change of partitions at a time", "queue/operate TestPartitionsChange",
 	},
 	{
-		"queue/operate/partitions.go", `if was.From != nil || was.Equal(*layout) {`, `if was.Equal(*layout) {`,
+		"queue/operate/partitions.go", `if layout.From = was.From; was.From == nil && !was.Equal(*layout) {`, `if !was.Equal(*layout) {`,
 		"missing condition", "publishing again does not end a change", "queue/operate TestPartitionsChange",
 	},
 	{

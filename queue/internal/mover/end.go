@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
 )
@@ -18,13 +18,17 @@ import (
 // comes last: until then everybody knows that there is something to end.
 func (m *Mover) end(ctx context.Context) error {
 	homes := m.Of.Names()
+	leases, err := m.leases(ctx)
+	if err != nil {
+		return err
+	}
 	if others := homes[m.Of.N:]; len(others) > 0 {
 		if err := m.remove(ctx, others); err != nil {
 			return err
 		}
 	}
 	for _, home := range slices.Backward(homes[:m.Of.N]) {
-		if err := m.do(ctx, func(ctx context.Context) error { return m.settle(ctx, home) }); err != nil {
+		if err := m.do(ctx, func(ctx context.Context) error { return m.settle(ctx, home, leases) }); err != nil {
 			return err
 		}
 		store.AnnounceToAll(ctx, m.Redis, home)
@@ -32,8 +36,9 @@ func (m *Mover) end(ctx context.Context) error {
 	return nil
 }
 
-// settle removes the change from the limits of a partition.
-func (m *Mover) settle(ctx context.Context, home string) error {
+// settle removes the change from the limits of a partition. If it is the only one that is left, it shares none of
+// them any more.
+func (m *Mover) settle(ctx context.Context, home string, leases leases) error {
 	key, after := store.Key(home, "limits"), m.Of
 	after.From = nil
 	change := func(tx *redis.Tx) error {
@@ -45,21 +50,29 @@ func (m *Mover) settle(ctx context.Context, home string) error {
 		if l, err := store.LayoutOf(m.Of.Queue, text, pins); err != nil || !l.Equal(m.Of) {
 			return err // it was settled before
 		}
-		var fields struct {
-			From json.RawMessage `json:"from"`
-		}
-		if err := json.Unmarshal([]byte(text), &fields); err != nil {
+		var q effective.Queue
+		if err := json.Unmarshal([]byte(text), &q); err != nil {
 			return err
 		}
-		// plain_attributes in lanes.lua depends on the order of the fields, so the text is not written anew.
-		text = strings.Replace(text, `,"from":`+string(fields.From), "", 1)
+		q.From = nil
+		unshare := func(redis.Pipeliner) {}
+		if m.Of.N == 1 && home == m.Of.Queue {
+			if unshare, err = m.unshare(ctx, tx, &q, leases); err != nil {
+				return err
+			}
+		}
+		next, err := json.Marshal(q)
+		if err != nil {
+			return err
+		}
 		return store.Transaction(ctx, tx, func(p redis.Pipeliner) error {
-			p.HSet(ctx, key, "*", text)
+			p.HSet(ctx, key, "*", next)
 			if sum := after.Sum(); sum != "" {
 				p.HSet(ctx, key, store.SumField, sum)
 			} else {
 				p.HDel(ctx, key, store.SumField)
 			}
+			unshare(p)
 			p.Del(ctx, store.MovesKey(home))
 			p.HIncrBy(ctx, store.Key(home, "totals"), "limits", 1)
 			return nil
@@ -82,6 +95,10 @@ func (m *Mover) remove(ctx context.Context, homes []string) error {
 	if err := m.Redis.SAdd(ctx, store.Key(m.Of.Queue, "audit"), members...).Err(); err != nil {
 		return err
 	}
+	q, err := effective.ReadQueue(ctx, m.Redis, m.Of.Queue)
+	if err != nil {
+		return err
+	}
 	for _, home := range homes {
 		var jobs any
 		err := m.do(ctx, func(ctx context.Context) (err error) {
@@ -96,10 +113,13 @@ func (m *Mover) remove(ctx context.Context, homes []string) error {
 		}
 		if jobs != int64(0) {
 			m.Logger.Warn("a partition that the queue has no more still has jobs, which could not be read", logkey.Queue, home, "jobs", jobs)
-			if err := m.settle(ctx, home); err != nil {
+			if err := m.settle(ctx, home, nil); err != nil {
 				return err
 			}
 			continue
+		}
+		if err := m.forget(ctx, home, shared(&q)); err != nil {
+			return err
 		}
 		if err := m.Redis.SRem(ctx, asynqwire.Queues, home).Err(); err != nil {
 			return err

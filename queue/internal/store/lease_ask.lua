@@ -89,17 +89,30 @@ local function used_up(b)
   return b.kind == 'quota' and b.used == 1000000 and now + shift < b.ends and math.min(b.n, b.keep) <= b.spent
 end
 
+-- early reports whether a bucket has to wait until it can say what was used of a quota before it was leased: what was
+-- given ahead is of the next window, and the ledger has this one.
+local function early(b) return b.kind == 'quota' and b.version == 0 and b.from > now + shift end
+
 local function words(numbers)
   local all = {}
   for i, number in ipairs(numbers) do all[i] = int(number) end
   return all
 end
 
+-- set_shift notes by how much the ledger's clock is ahead. A bucket that never asked knows by this Redis's clock what was
+-- used before its limit was leased.
+local function set_shift(b)
+  if not b.fresh and b.shift == shift then return end
+  local by = b.version == 0 and shift - b.shift or 0
+  for _, span in ipairs(b.spans or {}) do span.from, span.next, span.keep = span.from + by, span.next + by, span.keep + by end
+  if b.from then b.from, b.ends = b.from + by, b.ends + by end
+  b.shift, b.dirty = shift, true
+end
+
 -- lease_asks returns what the bucket b of a limit asks for, to let `permits` go, `n` of them with the next call.
 local function lease_asks(entry, tenant, b, permits, n, weight, firsts)
   local spec = entry.spec
-  -- It keeps the name under which it asks.
-  if b.fresh or b.shift ~= shift then b.shift, b.dirty = shift, true end
+  set_shift(b) -- also so that it keeps the name under which it asks
   local keep, have = lease_keep(b, now, permits, n)
   if b.kind == 'quota' then keep[3] = used_up(b) and 1 or 0 end
   return {
@@ -143,7 +156,7 @@ local function tenant_asks(asks)
               permits = lane and math.ceil(math.min(jobs, MANY, own_admits(others)) * n) or has
             end
             local one, have = lease_asks(entry, tenant, b, permits, n, 1, 0)
-            asks[#asks + 1] = one
+            if not early(b) then asks[#asks + 1] = one end
             if jobs == 0 and have == 0 then
               plan('ZREM', key, tenant)
             else
@@ -183,13 +196,14 @@ local function ask()
       local b, n = bucket(entry, now), math.max(1, share_of(entry, least))
       local permits = math.ceil((b.kind == 'quota' and math.min(jobs, MANY) or jobs) * math.max(n, typical))
       if over and not used_up(b) then permits = 0 end -- they would be of no use
-      asks[#asks + 1] = lease_asks(entry, '', b, permits, n, weight, firsts)
+      local one = lease_asks(entry, '', b, permits, n, weight, firsts)
+      if not early(b) then asks[#asks + 1] = one end
     end
   end
   for _, entry in ipairs(lane_limits('', now).permits) do
     if entry.lease then
       local b, held = bucket(entry.lease, now), read('ZCARD', entry.key)
-      if b.fresh or b.shift ~= shift then b.shift, b.dirty = shift, true end
+      set_shift(b)
       local more, others = blocked_jobs(entry)
       local calls = held + (over and 0 or math.ceil(math.min(jobs + more, MANY)))
       local keep, have = calls_keep(b, held, calls)

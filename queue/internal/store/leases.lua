@@ -16,8 +16,10 @@ local function quota_keep(s, permits, least)
 end
 
 -- calls_keep is lease_keep for a concurrency limit of which `held` calls are under way and `calls` could be.
--- More than the partition's part of the limit is given back as calls end.
+-- More than the partition's part of the limit is given back as calls end. Of calls that began before the limit was
+-- leased, the ledger learns first.
 local function calls_keep(s, held, calls)
+  if s.version == 0 then return {held, 0}, 0 end
   if s.n > 0 then
     local keep = math.min(s.keep, math.max(held, math.min(calls, s.share)))
     s.dirty = s.dirty or keep < s.keep

@@ -1,0 +1,85 @@
+package limitlua
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Lease is what a leased bucket has, as limits.lua stores it. Times are in µs, and but for Last those of the ledger's
+// clock.
+type Lease struct {
+	ID    int64       // names the holder at the ledger
+	Last  int64       // the latest moment given
+	Spans []LeaseSpan // of a rate, by time
+
+	N, Spent, Keep int64 // of a quota: permits, used ones included, up to how many may be used
+	From, Ends     int64 // of a quota: its window
+
+	quota              bool
+	shift, share, used int64
+}
+
+// LeaseSpan is a part of the timeline of a rate: see limits.lua.
+type LeaseSpan struct {
+	Permit, Flow, Burst  int64
+	From, FromUnits      int64
+	Next, NextUnits      int64 // what is before is spent
+	KeepUntil, KeepUnits int64
+}
+
+// ReadLease reads the text of a leased bucket, without a pause behind it.
+func ReadLease(text string) (l Lease, err error) {
+	var n []int64
+	for word := range strings.FieldsSeq(text[min(2, len(text)):]) {
+		one, err := strconv.ParseInt(word, 10, 64)
+		if err != nil {
+			return Lease{}, notALease(text)
+		}
+		n = append(n, one)
+	}
+	const head, span, quota = 7, 9, 5
+	rate := strings.HasPrefix(text, "l ")
+	switch {
+	case !rate && !strings.HasPrefix(text, "q "), len(n) < head, rate && (len(n)-head)%span > 0, !rate && len(n) != head+quota:
+		return Lease{}, notALease(text)
+	}
+	l = Lease{ID: n[0], quota: !rate, shift: n[2], share: n[3], used: n[4], Last: n[5]}
+	n = n[head:]
+	if !rate {
+		l.N, l.Spent, l.Keep, l.From, l.Ends = n[0], n[1], n[2], n[3], n[4]
+		return l, nil
+	}
+	for ; len(n) > 0; n = n[span:] {
+		if n[0] <= 0 || n[1] <= 0 {
+			return Lease{}, notALease(text)
+		}
+		l.Spans = append(l.Spans, LeaseSpan{n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8]})
+	}
+	return l, nil
+}
+
+func notALease(text string) error { return fmt.Errorf("bucket %.60q: it is not a leased bucket", text) }
+
+// fill sets what is stored of the bucket of a limit. now is the bucket's.
+func (l *Lease) fill(out *Stored, burst, now int64) {
+	out.Share = min(float64(l.share)/1e6, 1)
+	now += l.shift
+	for _, s := range l.Spans {
+		if next := max(s.Next, now); s.KeepUntil > next {
+			out.Left += float64((s.KeepUntil - next) * s.Flow / s.Permit)
+		}
+	}
+	if !l.quota {
+		return
+	}
+	// Of what is not leased yet the holder gets its share.
+	rest, own := 1-float64(l.used)/1e6, 0.0
+	if now < l.Ends {
+		own = float64(max(0, min(l.N, l.Keep)-l.Spent))
+	} else {
+		rest = 1
+	}
+	out.Left = own + rest*out.Share*float64(burst)
+	out.Used = max(0, out.Share*float64(burst)-out.Left)
+}

@@ -1,0 +1,143 @@
+package mover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/limitlua"
+	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/store"
+)
+
+// leases has what partitions have of the limits that they share: by limit, by holder.
+type leases map[string]map[string]limitlua.Lease
+
+func (l leases) add(limit, home, bucket string) {
+	body, _, _ := strings.Cut(bucket, " !")
+	lease, err := limitlua.ReadLease(body)
+	if err != nil {
+		return // it has none
+	}
+	if l[limit] == nil {
+		l[limit] = map[string]limitlua.Lease{}
+	}
+	l[limit][fmt.Sprintf("%s:%d", home, lease.ID)] = lease
+}
+
+// shared returns the limits that only partitions share. A budget stays shared with other queues.
+func shared(q *effective.Queue) (limits []*effective.Limit) {
+	for i := range q.Limits {
+		if one := &q.Limits[i]; one.Spec.Leased && one.Queues == nil {
+			limits = append(limits, one)
+		}
+	}
+	return limits
+}
+
+func bucketKey(home string, limit *effective.Limit) string {
+	return store.Key(home, "b:"+limit.Name+":")
+}
+
+func callsKey(home string, limit *effective.Limit) string {
+	return store.Key(home, "calls:"+limit.Name+":")
+}
+
+// forget deletes the leases of a partition that is gone. If the queue gets it again, it is another holder.
+func (m *Mover) forget(ctx context.Context, home string, limits []*effective.Limit) error {
+	var keys []string
+	for _, limit := range limits {
+		keys = append(keys, bucketKey(home, limit), callsKey(home, limit))
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	return m.do(ctx, func(ctx context.Context) error { return m.Redis.Del(ctx, keys...).Err() })
+}
+
+// leases returns the leases of the partitions that end if only the first one is left. None of their tenants is there
+// any more, so they are not spent.
+func (m *Mover) leases(ctx context.Context) (leases, error) {
+	found := leases{}
+	if m.Of.N > 1 {
+		return found, nil
+	}
+	for _, home := range m.Of.Names()[1:] {
+		err := m.do(ctx, func(ctx context.Context) error {
+			q, err := effective.ReadQueue(ctx, m.Redis, home)
+			if err != nil {
+				return err
+			}
+			for _, limit := range shared(&q) {
+				text, err := m.Redis.Get(ctx, bucketKey(home, limit)).Result()
+				if err != nil && !errors.Is(err, redis.Nil) {
+					return err
+				}
+				found.add(limit.Name, home, text)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// unshare changes limits that were shared to those of one partition. It returns what has to be written with them: the
+// partition's buckets know from then on what all have used.
+func (m *Mover) unshare(ctx context.Context, tx *redis.Tx, q *effective.Queue, leases leases) (func(redis.Pipeliner), error) {
+	home, ledger := m.Of.Queue, store.Key(m.Of.Queue, "ledger")
+	limits, keys := shared(q), []string{ledger}
+	for _, limit := range limits {
+		keys = append(keys, bucketKey(home, limit))
+	}
+	if err := tx.Watch(ctx, keys...).Err(); err != nil {
+		return nil, err
+	}
+	values, err := tx.MGet(ctx, keys...).Result()
+	if err != nil {
+		return nil, err
+	}
+	now, err := tx.Time(ctx).Result()
+	if err != nil {
+		return nil, err
+	}
+	texts := store.Texts(values)
+	ledgers, _, err := store.ReadLedgers(texts[0])
+	if err != nil {
+		return nil, err
+	}
+	gone, buckets := []string{ledger}, map[string]string{}
+	for i, limit := range limits {
+		limit.Spec.Leased = false
+		key, was := keys[1+i], texts[1+i]
+		leases.add(limit.Name, home, was)
+		of := ledgers[limit.Name]
+		if of == nil { // nobody has asked yet
+			of = &store.Ledger{Ledger: partition.NewLedger(limit.Spec)}
+		}
+		if limit.Spec.Algorithm == "cc" {
+			gone = append(gone, callsKey(home, limit))
+			continue
+		}
+		buckets[key] = of.Ledger.Alone(now.UnixMicro(), leases[limit.Name])
+		if _, pause, paused := strings.Cut(was, " !"); paused {
+			buckets[key] += " !" + pause
+		}
+	}
+	return func(p redis.Pipeliner) {
+		p.Del(ctx, gone...)
+		for key, text := range buckets {
+			p.Set(ctx, key, text, unsharedKept)
+		}
+	}, nil
+}
+
+// unsharedKept is how long such a bucket is kept if no call comes: longer than any window.
+const unsharedKept = 400 * 24 * time.Hour
