@@ -128,13 +128,15 @@ func TestWhatIsUsedWhenPartitionsChange(t *testing.T) {
 		return strings.Fields(client.Get(ctx, store.Key(r.queue, "b:"+limit+":")).Val())
 	}
 	until := bucket("rate")[1] // when the next permit comes
-	arrange := func(n int) partition.Layout {
-		t.Helper()
-		err := operate.Publish(ctx, client, limits.Set{
+	set := func(n int) limits.Set {
+		return limits.Set{
 			Queues:  map[string]limits.Queue{r.queue: {Partitions: n, Limits: all}},
 			Tenants: map[string]limits.Tenant{"a": {Partition: 1}}, // no call ends here, so no tenant could move
-		})
-		if err != nil {
+		}
+	}
+	arrange := func(n int) partition.Layout {
+		t.Helper()
+		if err := operate.Publish(ctx, client, set(n)); err != nil {
 			t.Fatal(err)
 		}
 		l, err := store.ReadLayout(ctx, client, r.queue)
@@ -182,6 +184,9 @@ func TestWhatIsUsedWhenPartitionsChange(t *testing.T) {
 	}
 	move(two)
 	move(arrange(1))
+	if got, err := operate.Compare(ctx, client, set(1)); err != nil || !got[0].Equal() {
+		t.Errorf("at the end, the limits are not those that were published: %+v, %v", got, err)
+	}
 	if rate, day := bucket("rate"), bucket("day"); rate[1] != until || day[3] != "2" || day[0] != "f" {
 		t.Errorf("the rate is used until %s, and the quota is %v; want %s, and 2 used", rate[1], day, until)
 	}
@@ -189,6 +194,13 @@ func TestWhatIsUsedWhenPartitionsChange(t *testing.T) {
 		return strings.Contains(key, "}:ledger") || strings.Contains(key, "}:calls:") || strings.Contains(key, "@2}:b:")
 	}) {
 		t.Errorf("a lease is left: %v", left)
+	}
+
+	// The same when nobody asks for a lease in between.
+	move(arrange(2))
+	move(arrange(1))
+	if rate, day := bucket("rate"), bucket("day"); rate[1] != until || day[3] != "2" {
+		t.Errorf("without an ask the rate is used until %s, and the quota is %v; want %s, and 2 used", rate[1], day, until)
 	}
 
 	// Permits that are given ahead are of the next window, and the ledger has this one.

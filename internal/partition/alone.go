@@ -6,8 +6,9 @@ import (
 	"github.com/headgate/headgate/internal/limitlua"
 )
 
-// Alone returns the text of the bucket of the limit from now on, if nobody shares it any more. leases are the buckets of holders, who spend nothing of them any more: what they have not
-// spent is not used. What others have may be. One that the ledger does not know never asked. A concurrency limit has no text: its calls are known.
+// Alone returns the text of the bucket of the limit from now on, if nobody shares it any more. leases are the buckets
+// of holders, who spend nothing of them any more: what they have not spent is not used, and what other holders have
+// may be. A holder that the ledger does not know never asked. A concurrency limit has no text: its calls are known.
 func (l *Ledger) Alone(now int64, leases map[string]limitlua.Lease) string {
 	last := int64(0)
 	for _, lease := range leases {

@@ -55,7 +55,7 @@ var movingMutants = []mutant{
 		"missing read", "calls that began before partitions share a limit count", "queue TestWhatIsUsedWhenPartitionsChange",
 	},
 	{
-		"queue/internal/mover/unshare.go", `leases.add(limit.Name, home, was)`, `leases.add(limit.Name, home, "")`,
+		"queue/internal/mover/unshare.go", `if !leases.add(limit.Name, home, was) {`, `if !leases.add(limit.Name, home, "") {`,
 		"missing read", "permits that were leased and not spent are there when a queue is not partitioned any more", "queue TestWhatIsUsedWhenPartitionsChange",
 	},
 	{
@@ -81,5 +81,9 @@ var movingMutants = []mutant{
 	{
 		"queue/book.go", `if of == nil && !leads && !b.budget {`, `if of == nil && b.of == "" {`,
 		"missing condition", "nobody gets a lease before it is known what was used", "queue TestOnlyTheFirstPartitionBegins",
+	},
+	{
+		"queue/internal/mover/unshare.go", `return bucket == ""`, `return true`,
+		"missing condition", "what is used before anybody asked for a lease is not forgotten", "queue TestWhatIsUsedWhenPartitionsChange",
 	},
 }

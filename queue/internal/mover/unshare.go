@@ -18,16 +18,18 @@ import (
 // leases has what partitions have of the limits that they share: by limit, by holder.
 type leases map[string]map[string]limitlua.Lease
 
-func (l leases) add(limit, home, bucket string) {
+// add adds what a bucket has, and returns false if it never was one of a shared limit.
+func (l leases) add(limit, home, bucket string) bool {
 	body, _, _ := strings.Cut(bucket, " !")
 	lease, err := limitlua.ReadLease(body)
 	if err != nil {
-		return // it has none
+		return bucket == ""
 	}
 	if l[limit] == nil {
 		l[limit] = map[string]limitlua.Lease{}
 	}
 	l[limit][fmt.Sprintf("%s:%d", home, lease.ID)] = lease
+	return true
 }
 
 // shared returns the limits that only partitions share. A budget stays shared with other queues.
@@ -100,15 +102,12 @@ func (m *Mover) unshare(ctx context.Context, tx *redis.Tx, q *effective.Queue, l
 	if err := tx.Watch(ctx, keys...).Err(); err != nil {
 		return nil, err
 	}
-	values, err := tx.MGet(ctx, keys...).Result()
-	if err != nil {
+	pipe := tx.Pipeline() // what takes long is done in vain when a call goes meanwhile
+	values, now := pipe.MGet(ctx, keys...), pipe.Time(ctx)
+	if err := store.Execute(ctx, pipe); err != nil {
 		return nil, err
 	}
-	now, err := tx.Time(ctx).Result()
-	if err != nil {
-		return nil, err
-	}
-	texts := store.Texts(values)
+	texts := store.Texts(values.Val())
 	ledgers, _, err := store.ReadLedgers(texts[0])
 	if err != nil {
 		return nil, err
@@ -116,17 +115,19 @@ func (m *Mover) unshare(ctx context.Context, tx *redis.Tx, q *effective.Queue, l
 	gone, buckets := []string{ledger}, map[string]string{}
 	for i, limit := range limits {
 		limit.Spec.Leased = false
-		key, was := keys[1+i], texts[1+i]
-		leases.add(limit.Name, home, was)
-		of := ledgers[limit.Name]
-		if of == nil { // nobody has asked yet
-			of = &store.Ledger{Ledger: partition.NewLedger(limit.Spec)}
-		}
 		if limit.Spec.Algorithm == "cc" {
 			gone = append(gone, callsKey(home, limit))
 			continue
 		}
-		buckets[key] = of.Ledger.Alone(now.UnixMicro(), leases[limit.Name])
+		key, was := keys[1+i], texts[1+i]
+		if !leases.add(limit.Name, home, was) {
+			continue
+		}
+		of := ledgers[limit.Name]
+		if of == nil { // nobody has asked yet
+			of = &store.Ledger{Ledger: partition.NewLedger(limit.Spec)}
+		}
+		buckets[key] = of.Ledger.Alone(now.Val().UnixMicro(), leases[limit.Name])
 		if _, pause, paused := strings.Cut(was, " !"); paused {
 			buckets[key] += " !" + pause
 		}
