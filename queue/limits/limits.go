@@ -59,7 +59,7 @@ type Queue struct {
 	// tenant then but those that are [Limit.Leased], of which one may be a token bucket or a leaky
 	// bucket. 0 means 1. When another number is published, the tenants that belong elsewhere move
 	// with all their jobs while the queue runs. [operate.Publish] refuses it until an earlier change
-	// has ended, and between 1 and more for a queue with a limit that partitions share.
+	// has ended. On the way to 1, limits must be such as partitions can have until the change has ended.
 	Partitions int
 
 	// SendWindows say when jobs of a kind may go, and under [AllKinds] when any
