@@ -257,7 +257,13 @@ function make.rate()
     local units = frac + n * limit.p
     local whole = math.floor(units / limit.r)
     s.tat, s.frac, s.at = tat + whole, units - whole * limit.r, now
-    if t > s.last then s.last = t end
+    if t >= s.last then
+      s.last = t
+    elseif tat < s.last then
+      -- The clock was set back a little, and what was given last is not owed any more. So its moment is made
+      -- nobody's, or it would come back.
+      s.last = s.last + 1
+    end
     if t > now then s.plain = false end
   end
 
