@@ -25,6 +25,16 @@ func (l *Ledger) Alone(now int64, leases map[string]limitlua.Lease) string {
 	return ""
 }
 
+// Unspent returns how many permits of a quota these holders have and have not spent.
+func (l *Ledger) Unspent(leases map[string]limitlua.Lease) (n int64) {
+	for holder, lease := range leases {
+		if acc := l.s.Accounts[holder]; acc != nil && lease.From == l.s.Start {
+			n += max(0, acc.N-lease.Spent)
+		}
+	}
+	return n
+}
+
 // usedOf returns what is used of a quota, and the window.
 func (l *Ledger) usedOf(now int64, leases map[string]limitlua.Lease) (start, end, used int64) {
 	start, end, used = l.s.Start, l.s.End, l.s.Used

@@ -73,6 +73,9 @@ func TestAlone(t *testing.T) {
 			t.Errorf("%s: %s; want %s", c.what, got, c.want)
 		}
 	}
+	if n := l.Unspent(map[string]limitlua.Lease{"b:2": quota(held - 1), "a:1": late, "c:3": quota(7)}); n != 1 {
+		t.Errorf("%d permits are not spent; want 1", n)
+	}
 	never := NewLedger(l.spec)
 	if got := never.Alone(start, map[string]limitlua.Lease{"c:3": quota(7)}); got != used(7) {
 		t.Errorf("before the first ask: %s; want %s", got, used(7))

@@ -18,7 +18,7 @@ import (
 // comes last: until then everybody knows that there is something to end.
 func (m *Mover) end(ctx context.Context) error {
 	homes := m.Of.Names()
-	leases, err := m.leases(ctx)
+	leases, err := m.leases(ctx, homes[m.Of.N:])
 	if err != nil {
 		return err
 	}

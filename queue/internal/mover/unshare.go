@@ -62,33 +62,60 @@ func (m *Mover) forget(ctx context.Context, home string, limits []*effective.Lim
 	return m.do(ctx, func(ctx context.Context) error { return m.Redis.Del(ctx, keys...).Err() })
 }
 
-// leases returns the leases of the partitions that end if only the first one is left. None of their tenants is there
-// any more, so they are not spent.
-func (m *Mover) leases(ctx context.Context) (leases, error) {
-	found := leases{}
-	if m.Of.N > 1 {
-		return found, nil
-	}
-	for _, home := range m.Of.Names()[1:] {
-		err := m.do(ctx, func(ctx context.Context) error {
-			q, err := effective.ReadQueue(ctx, m.Redis, home)
-			if err != nil {
-				return err
+// giveBack is how long partitions that end have for giving back what they do not spend: they are asked four times a
+// second.
+const giveBack = 2 * time.Second
+
+// leases returns the leases of partitions that end. None of their tenants is there any more, so they are not spent. It
+// waits until they have been given back, or what is left of a quota would be lost with its partition.
+func (m *Mover) leases(ctx context.Context, homes []string) (leases, error) {
+	for end := time.Now().Add(giveBack); ; {
+		found := leases{}
+		for _, home := range homes {
+			if err := m.do(ctx, func(ctx context.Context) error { return m.leasesOf(ctx, home, found) }); err != nil {
+				return nil, err
 			}
-			for _, limit := range shared(&q) {
-				text, err := m.Redis.Get(ctx, bucketKey(home, limit)).Result()
-				if err != nil && !errors.Is(err, redis.Nil) {
-					return err
-				}
-				found.add(limit.Name, home, text)
-			}
-			return nil
-		})
+		}
+		if len(found) == 0 {
+			return found, nil
+		}
+		text, err := m.Redis.Get(ctx, store.Key(m.Of.Queue, "ledger")).Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return nil, err
+		}
+		ledgers, _, err := store.ReadLedgers(text)
 		if err != nil {
 			return nil, err
 		}
+		left := int64(0)
+		for limit, of := range ledgers {
+			left += of.Ledger.Unspent(found[limit])
+		}
+		if left == 0 || time.Now().After(end) {
+			return found, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(idleLook):
+		}
 	}
-	return found, nil
+}
+
+// leasesOf adds the leases of a partition.
+func (m *Mover) leasesOf(ctx context.Context, home string, found leases) error {
+	q, err := effective.ReadQueue(ctx, m.Redis, home)
+	if err != nil {
+		return err
+	}
+	for _, limit := range shared(&q) {
+		text, err := m.Redis.Get(ctx, bucketKey(home, limit)).Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+		found.add(limit.Name, home, text)
+	}
+	return nil
 }
 
 // unshare changes limits that were shared to those of one partition. It returns what has to be written with them: the
@@ -108,11 +135,13 @@ func (m *Mover) unshare(ctx context.Context, tx *redis.Tx, q *effective.Queue, l
 		return nil, err
 	}
 	texts := store.Texts(values.Val())
-	ledgers, _, err := store.ReadLedgers(texts[0])
+	ledgers, number, err := store.ReadLedgers(texts[0])
 	if err != nil {
 		return nil, err
 	}
-	gone, buckets := []string{ledger}, map[string]string{}
+	// An empty ledger, and not none: who knew this one would take it for lost, and lease nothing of a quota any more.
+	buckets := map[string]string{ledger: fmt.Sprintf("%d {}", max(number+1, uint64(now.Val().UnixMicro())))}
+	var gone []string
 	for i, limit := range limits {
 		limit.Spec.Leased = false
 		if limit.Spec.Algorithm == "cc" {
@@ -133,7 +162,9 @@ func (m *Mover) unshare(ctx context.Context, tx *redis.Tx, q *effective.Queue, l
 		}
 	}
 	return func(p redis.Pipeliner) {
-		p.Del(ctx, gone...)
+		if len(gone) > 0 {
+			p.Del(ctx, gone...)
+		}
 		for key, text := range buckets {
 			p.Set(ctx, key, text, unsharedKept)
 		}
