@@ -233,3 +233,31 @@ return out`)
 		t.Errorf("%v, %v; want %s", reply, err, want)
 	}
 }
+
+// TestSlotBeforeAStepBack: a moment that was given before the clock was set back by less than
+// a second does not come back once calls are placed by the new clock: what it took is not
+// owed any more, and it would give back what another call took.
+func TestSlotBeforeAStepBack(t *testing.T) {
+	client := redistest.Shared(t).Client()
+	c := newClocked(t, client, leaky("10/s", 1))
+	script := limitlua.NewScript(`
+local limit, now = {a = 'lb', p = 100000, r = 1, b = 1, ahead = 1000000}, 1700000000000000
+local b = limit_open(limit, KEYS[1], now)
+local old
+repeat
+  old = limit_earliest(limit, b, now, now, 1)
+  limit_commit(limit, b, now, old, 1)
+until old == now + 1000000
+limit_save(b, now)
+now = now - 900000
+b = limit_open(limit, KEYS[1], now)
+local new = limit_earliest(limit, b, now, now, 1)
+limit_commit(limit, b, now, new, 1)
+local back = limit_refund(limit, b, now, old, 1)
+return {new - now, back and 1 or 0, limit_earliest(limit, b, now, now, 1) - new}`)
+	reply, err := script.Run(t.Context(), client, []string{c.prefix + ":lb"})
+	// The new one is as far ahead as a slot may be, and a permit; the next a tenth of a second later.
+	if want := "[1100000 0 100000]"; err != nil || fmt.Sprint(reply) != want {
+		t.Errorf("%v, %v; want %s", reply, err, want)
+	}
+}

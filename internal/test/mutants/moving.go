@@ -88,6 +88,6 @@ var movingMutants = []mutant{
 	},
 	{
 		"internal/limitlua/limits.lua", `elseif tat < s.last then`, `elseif tat < 0 then`,
-		"missing condition", "a slot of before a step back of the clock does not come back as the newest", "queue TestAccounting$",
+		"missing condition", "a slot of before a step back of the clock does not come back as the newest", "throttle TestSlotBeforeAStepBack",
 	},
 }
