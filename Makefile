@@ -132,13 +132,13 @@ PARTS := Unregister|RecordIsOnce|Verb|Override|Pause|Recover|Key|Cancel|Gauges|L
 test-parts: test-packages test-modules
 	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
 
-# The tests to run on a Cluster.
+# The tests to run on a Cluster: without the race detector, which has seen them on one server.
 CLUSTER ?= .
 
 .PHONY: test-cluster test-parts
 test-cluster: ## Run the tests of queues on a Redis Cluster, and those of its failovers
-	cd queue && HEADGATE_TEST_CLUSTER=1 $(TEST) -run '$(CLUSTER)' $(TESTFLAGS)
-	cd queue/inspect && HEADGATE_TEST_CLUSTER=1 $(TEST) -run '$(CLUSTER)' $(TESTFLAGS)
+	cd queue && HEADGATE_TEST_CLUSTER=1 $(PLAIN) -run '$(CLUSTER)' $(TESTFLAGS)
+	cd queue/inspect && HEADGATE_TEST_CLUSTER=1 $(PLAIN) -run '$(CLUSTER)' $(TESTFLAGS)
 
 .PHONY: bench
 bench: ## Run each benchmark once, to check that it works

@@ -116,12 +116,12 @@ func TestMemoryOfAHeldJob(t *testing.T) {
 // waitingJobs returns the number of waiting jobs in benchmarks.
 func waitingJobs() int {
 	if testing.Short() {
-		return 5_000
+		return 1_000
 	}
 	return 100_000
 }
 
-// BenchmarkDispatch measures a round of dispatch with 100,000 waiting jobs (5,000 with
+// BenchmarkDispatch measures a round of dispatch with 100,000 waiting jobs (1,000 with
 // -short) of 1,000 tenants. The released jobs are not run.
 func BenchmarkDispatch(b *testing.B) {
 	server := redistest.Start(b)

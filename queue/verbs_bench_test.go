@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// BenchmarkVerbs applies each verb to 100,000 jobs (5,000 with -short), in one lane and in
+// BenchmarkVerbs applies each verb to 100,000 jobs (1,000 with -short), in one lane and in
 // 10,000 lanes, and reports the longest time that a script blocked Redis.
 func BenchmarkVerbs(b *testing.B) {
 	jobs := waitingJobs()
