@@ -10,6 +10,9 @@ FLEETS := /internal/test/(e2e|faults)$$
 # detector, which changes what they measure. Of more than three at a time, some disturb others.
 CORE := /(queue|throttle|throttle/httplimit)$$
 TIMED := ^TestTimed
+# Their tests that take one step after the other, so that the race detector has nothing to see, and that
+# take several times as long with it.
+STEPS := ^Test(ArchiveMoves|BurstAroundAnEdge|CancelManyForgetsNone|CapacityIsUsed|CounterSustainsItsRate|Events|HundredThousandTenants|LawOverChanges|LayersAtRandom|MeteredLimitIsUsed|Model|NoTenantMeetsAFieldOfOurs|NothingIsLostOrWonByRounding|OverridesFollowTheLimits|PartitionsAreOneQueue|PeriodicOverlapModel|PlainAnswersAlike|PolicingNeverGains|RedisPageNamesTheCode|RetryAfterIsTheMoment|ScriptsOnDamagedState|SettleGivesBackAnyPart|VerbsByState|WorkersFollowPauses)$$
 # Packages tested without the race detector, which takes several times the processor: models, which
 # start no goroutines or take their time; those whose tests judge programs, in which it would watch
 # only the tests; and, but for make test-long, those with which the libraries of providers would be
@@ -87,6 +90,7 @@ vet-modules:
 .PHONY: test-models test-fleets test-timed
 test-models: $(if $(AHEAD),,test-timed)
 	$(GO) list $(PKGS) | grep -E '$(MODELS)' | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(PLAIN) -p 1 -run '$(STEPS)' $(TESTFLAGS)
 
 test-fleets:
 	$(GO) list $(PKGS) | grep -E '$(FLEETS)' | xargs -r $(PLAIN) -p 1 $(TESTFLAGS)
@@ -105,7 +109,7 @@ test-packages: $(MEASURED) test-race
 	$(GO) list $(PKGS) | grep -E '$(RACELESS)' | grep -vE '$(FLEETS)|$(MODELS)|browsertest$(addprefix |,$(ALONE))' | sort -r | xargs -r $(PLAIN) -p $(P) $(TESTFLAGS)
 
 test-core: test-packages
-	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(TEST) -p 2 -skip '$(TIMED)' $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(TEST) -p 2 -skip '$(TIMED)|$(STEPS)' $(TESTFLAGS)
 
 test-browser: $(MEASURED)
 	$(GO) list $(PKGS) | grep browsertest | xargs -r $(PLAIN) $(TESTFLAGS)
