@@ -396,21 +396,24 @@ func TestConcurrencyLimit(t *testing.T) {
 	}
 }
 
-func TestSharedLimitIsDividedByWeight(t *testing.T) {
+func TestTimedSharedLimitIsDividedByWeight(t *testing.T) {
 	t.Parallel()
 	set := limitsOf(sharedBy(200))
 	set.Tenants = map[string]limits.Tenant{"b": {Weight: 3}}
-	r := startRig(t, 1200, set, nil)
-	r.enqueue(t, "a", 600)
-	r.enqueue(t, "b", 1200)
-	r.run(t)
-	r.seen.wait(t, string(lifecycle.Done), 600)
-	r.mu.Lock()
-	a, b := len(r.calls["a"]), len(r.calls["b"])
-	r.mu.Unlock()
-	if ratio := float64(b) / float64(a); ratio < 2.91 || ratio > 3.09 {
-		t.Errorf("shares %d : %d = 1 : %.2f; want 1 : 3", a, b, ratio)
-	}
+	measured(t, func(t *testing.T, run *pacer.Run) {
+		r := startRig(t, 1200, set, nil)
+		r.enqueue(t, "a", 600)
+		r.enqueue(t, "b", 1200)
+		r.run(t)
+		r.seen.wait(t, string(lifecycle.Done), 600)
+		r.mu.Lock()
+		a, b := len(r.calls["a"]), len(r.calls["b"])
+		r.mu.Unlock()
+		if ratio := float64(b) / float64(a); ratio < 2.91 || ratio > 3.09 {
+			t.Errorf("shares %d : %d = 1 : %.2f; want 1 : 3", a, b, ratio)
+		}
+		run.Law("shared", r.all(), 200, 1)
+	})
 }
 
 // TestTimedAttributesShareAcrossTenants: a limit per domain has one bucket for all tenants, and no

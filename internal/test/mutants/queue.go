@@ -323,7 +323,7 @@ var queueMutants = []mutant{
 	},
 	{
 		"queue/internal/store/dispatch.lua", `finish[tenant] = finish_of(tenant) + (turn.spent - expected) / turn.limits.w`, `finish[tenant] = finish_of(tenant) + (turn.spent - expected)`,
-		"wrong number", "a shared limit is divided by weights", "queue TestSharedLimitIsDividedByWeight|TestWeightsAreLive",
+		"wrong number", "a shared limit is divided by weights", "queue TestTimedSharedLimitIsDividedByWeight|TestWeightsAreLive",
 	},
 	{
 		"queue/internal/store/dispatch.lua", `local MAX_SKIPS = 9`, `local MAX_SKIPS = 900`,
