@@ -93,7 +93,7 @@ func (b *book) ask(a *leaseAsk, now, ahead int64) partition.Answer {
 		of.Ledger.SetLimit(a.spec, now)
 		b.unsaved = true
 	}
-	if family(a.spec) != family(of.Spec) {
+	if partition.Family(a.spec) != partition.Family(of.Spec) {
 		return partition.Answer{} // the ledger is of the limit as it was, or will be
 	}
 	if leads || b.budget {

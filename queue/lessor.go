@@ -56,22 +56,14 @@ type leaseAsk struct {
 	budget bool   // several queues share it
 	spec   limitlua.Spec
 	id     string // of the bucket
-	had    int64  // permits of a quota
+	had    int64  // permits of a quota or a pool
 	over   bool   // all of a quota is used up
 	partition.Ask
 }
 
 // useful reports whether the ledger has something to do for the ask.
 func (a *leaseAsk) useful() bool {
-	return a.Want > 0 || len(a.Keep) > 0 || a.N != a.had || a.spec.Algorithm == "cc" && a.N > 0 // until the calls end
-}
-
-// family is what the leases of limits of one family have in common.
-func family(spec limitlua.Spec) string {
-	if spec.Algorithm == "tb" || spec.Algorithm == "lb" {
-		return "rate"
-	}
-	return spec.Algorithm
+	return a.Want > 0 || len(a.Keep) > 0 || a.N != a.had || a.Since > 0 || a.spec.Algorithm == "cc" && a.N > 0 // until the calls end
 }
 
 const (
@@ -274,9 +266,11 @@ func (l *lessor) round(ctx context.Context, home string) error {
 			continue
 		}
 		args := []any{home, a.limit, a.id, answers[i].Version, int64(math.Ceil(1e6 * answers[i].Share)), int64(1e6 * answers[i].Used), a.tenant}
-		switch a.spec.Algorithm {
+		switch partition.Family(a.spec) {
 		case "fw":
 			args = append(args, answers[i].N, answers[i].From, answers[i].Until)
+		case "pool":
+			args = append(args, answers[i].N, answers[i].Until, answers[i].Back)
 		case "cc":
 			args[4] = answers[i].Fair
 			// No call begins that could end after its lease.
@@ -319,7 +313,7 @@ func readAsks(reply any, home string) (asks []leaseAsk, shared bool, err error) 
 	read := store.Read(reply)
 	for shared = read.Flag(); read.More(); {
 		one := read.List()
-		a := leaseAsk{limit: one.Text(), tenant: one.Text(), budget: one.Flag(), spec: limitlua.Spec{Algorithm: one.Text(), Permit: one.Int(), Flow: one.Int(), Burst: one.Int(), Window: one.Int()}}
+		a := leaseAsk{limit: one.Text(), tenant: one.Text(), budget: one.Flag(), spec: limitlua.Spec{Pool: one.Flag(), Algorithm: one.Text(), Permit: one.Int(), Flow: one.Int(), Burst: one.Int(), Window: one.Int()}}
 		var calendar []int64
 		for starts := one.List(); starts.More(); {
 			calendar = append(calendar, starts.Int())
@@ -327,7 +321,9 @@ func readAsks(reply any, home string) (asks []leaseAsk, shared bool, err error) 
 		a.id = one.Text()
 		a.Ask = partition.Ask{Member: home, Holder: home + ":" + a.id, Version: uint64(one.Int()), Want: one.Int(), Least: one.Int(), Weight: one.Float(), Firsts: one.Int(), Calendar: calendar}
 		keep := one.List()
-		switch a.spec.Algorithm {
+		switch partition.Family(a.spec) {
+		case "pool":
+			a.N, a.had, a.Spent, a.Back, a.Since, a.At = keep.Int(), keep.Int(), keep.Int(), keep.Int(), keep.Int(), keep.Int()
 		case "fw":
 			a.N, a.had, a.over = keep.Int(), keep.Int(), keep.Int() == 1
 		case "cc":

@@ -31,6 +31,7 @@ type leased struct {
 	layout  partition.Layout
 	set     limits.Set
 	costs   map[string]int64 // of each job
+	used    map[string]int64 // what its call says that it used; nil: nothing
 
 	mu      sync.Mutex
 	calls   []time.Time
@@ -93,6 +94,9 @@ func (l *leased) work() (stop func()) {
 		defer l.mu.Unlock()
 		l.calls = append(l.calls, now)
 		l.tenants[job.Tenant] = append(l.tenants[job.Tenant], now)
+		if l.used != nil {
+			return SetActual(ctx, l.used)
+		}
 		return nil
 	})
 	return runWorker(l.t, worker)
@@ -125,7 +129,7 @@ func sharedLimit(algorithm throttle.Algorithm, rate, burst int64) limits.Limit {
 // TestTimedSharedLimits: what the partitions of a queue do together under a limit that they share.
 func TestTimedSharedLimits(t *testing.T) {
 	t.Parallel()
-	sideBySide(t, map[string]sharedCase{"fair": sharedFairly, "where the jobs are": sharedByNeed, "own limits": sharedBesideOwn})
+	sideBySide(t, map[string]sharedCase{"fair": sharedFairly, "where the jobs are": sharedByNeed, "own limits": sharedBesideOwn, "metered": sharedMetered})
 }
 
 // TestTimedSharedLimitsThroughFaults: the same while workers stop, limits change, and a node does not answer.
@@ -276,6 +280,32 @@ func sharedBesideOwn(t *testing.T) func(run *pacer.Run) {
 		}
 		n, of := float64(len(since(l.tenants[free[0]], from))), float64(len(since(l.tenants[free[1]], from)))
 		run.Number("what a tenant gets more or less than one alone in its partition", from, all[len(all)-1], max(n/of, of/n)-1, 0.1)
+	}
+}
+
+// sharedMetered: partitions share tokens, of which each call takes twice as many as it uses, by their tenants.
+func sharedMetered(t *testing.T) func(run *pacer.Run) {
+	const rate, takes, uses, burst = 1000, 20, 10, 500
+	server := redistest.Start(t)
+	l := newLeased(t, server.Client(), server.Options(), limits.Limit{Name: "tokens", Unit: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(rate), Burst: burst})
+	l.costs, l.used = map[string]int64{"tokens": takes}, map[string]int64{"tokens": uses}
+	tenants := l.everywhere(1)
+	tenants = append(tenants, l.of("q@2", 4)[1:]...)
+	l.enqueue(120, tenants...)
+	l.work()
+	l.wait(burst/uses + rate/uses) // the burst
+	from := l.wait(rate / uses)
+	l.wait(5 * rate / uses)
+	all := l.all()
+	return func(run *pacer.Run) {
+		calls := since(all, from)
+		run.Used("a metered limit of four partitions", calls, rate/uses, 0.97)
+		run.Law("a metered limit of four partitions", all, rate/uses, burst/uses)
+		share := float64(len(calls)) / float64(len(tenants))
+		for _, tenant := range tenants {
+			n := float64(len(since(l.tenants[tenant], from)))
+			run.Number("what "+tenant+" got more or less of a metered limit than its share", calls[0], calls[len(calls)-1], max(n/share, share/n)-1, 0.05)
+		}
 	}
 }
 

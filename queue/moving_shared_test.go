@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -115,11 +116,12 @@ func TestWhatIsUsedWhenPartitionsChange(t *testing.T) {
 		{Name: "rate", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Minute}, Burst: 2},
 		{Name: "day", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 10, Months: 1}, Location: time.UTC},
 		{Name: "calls", Algorithm: throttle.Concurrency, Concurrency: 5},
+		{Name: "tokens", Unit: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}, Burst: 20},
 	}
 	r := startRig(t, -1, limitsOf(all...), nil)
 	ctx, client := t.Context(), r.server.Client()
 	for range 6 {
-		r.add(t, nil)
+		r.add(t, func(job *Job) { job.Costs = map[string]int64{"tokens": 3} })
 	}
 	if n := len(r.release(t, r.dispatcher(), 6)); n != 2 {
 		t.Fatalf("%d calls began; want a burst", n)
@@ -128,6 +130,16 @@ func TestWhatIsUsedWhenPartitionsChange(t *testing.T) {
 		return strings.Fields(client.Get(ctx, store.Key(r.queue, "b:"+limit+":")).Val())
 	}
 	until := bucket("rate")[1] // when the next permit comes
+	// tokens checks how many are used, of which one comes back in an hour.
+	tokens := func(when string) {
+		t.Helper()
+		words := bucket("tokens")
+		tat, _ := strconv.ParseInt(words[1], 10, 64)
+		if n := time.Until(time.UnixMicro(tat)).Hours(); words[0] != "r" || n < 5.9 || n > 6.001 {
+			t.Errorf("%s, %.4f tokens are used, in %v; want 6", when, n, words)
+		}
+	}
+	tokens("at first")
 	set := func(n int) limits.Set {
 		return limits.Set{
 			Queues:  map[string]limits.Queue{r.queue: {Partitions: n, Limits: all}},
@@ -155,15 +167,16 @@ func TestWhatIsUsedWhenPartitionsChange(t *testing.T) {
 		clocks[home], windows[home] = clock, &effective.Calendars{Queue: home, Redis: client}
 	}
 	asks, _, err := askBuckets(ctx, client, r.queue, windows[r.queue], 0)
-	if err != nil || len(asks) != 3 {
+	if err != nil || len(asks) != 4 {
 		t.Fatalf("%+v, %v", asks, err)
 	}
+	used := map[string]int64{"day": 2, "calls": 2, "tokens": 6}
 	for _, a := range asks {
 		switch {
 		case a.limit == "rate" && (len(a.Keep) != 1 || fmt.Sprint(a.Keep[0].End.US) != until):
 			t.Errorf("the first ask has the spans %+v; want one that ends at %s", a.Keep, until)
-		case a.limit != "rate" && a.N != 2:
-			t.Errorf("the first ask says that %d of %s are used; want 2", a.N, a.limit)
+		case a.limit != "rate" && a.N != used[a.limit]:
+			t.Errorf("the first ask says that %d of %s are used; want %d", a.N, a.limit, used[a.limit])
 		}
 	}
 	lessor := newLessor(two, "w", client, clocks, windows, time.Minute, newRoles(client, "w"), slog.New(slog.DiscardHandler))
@@ -172,9 +185,10 @@ func TestWhatIsUsedWhenPartitionsChange(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	lease, err := limitlua.ReadLease(strings.Join(bucket("day"), " "))
-	if err != nil || lease.Spent != 2 || lease.N <= 2 {
-		t.Errorf("%+v, %v; want more than the two that are spent", lease, err)
+	for _, limit := range []string{"day", "tokens"} {
+		if lease, err := limitlua.ReadLease(strings.Join(bucket(limit), " ")); err != nil || lease.Spent != used[limit] || lease.N <= lease.Spent {
+			t.Errorf("%s: %+v, %v; want more than the %d that are spent", limit, lease, err, used[limit])
+		}
 	}
 	if n := len(r.release(t, r.dispatcher(), 6)); n != 2 {
 		t.Errorf("%d more calls began, before the rate admits one", n-2)
@@ -190,6 +204,7 @@ func TestWhatIsUsedWhenPartitionsChange(t *testing.T) {
 	if rate, day := bucket("rate"), bucket("day"); rate[1] != until || day[3] != "2" || day[0] != "f" {
 		t.Errorf("the rate is used until %s, and the quota is %v; want %s, and 2 used", rate[1], day, until)
 	}
+	tokens("after two changes")
 	if left := redistest.Keys(t, client, "headgate:{"+r.queue+"*}:*"); slices.ContainsFunc(left, func(key string) bool {
 		return strings.Contains(key, "}:calls:") || strings.Contains(key, "@2}:b:")
 	}) {
@@ -208,6 +223,7 @@ func TestWhatIsUsedWhenPartitionsChange(t *testing.T) {
 	if rate, day := bucket("rate"), bucket("day"); rate[1] != until || day[3] != "2" {
 		t.Errorf("without an ask the rate is used until %s, and the quota is %v; want %s, and 2 used", rate[1], day, until)
 	}
+	tokens("without an ask")
 
 	// Permits that are given ahead are of the next window, and the ledger has this one.
 	now := client.Time(ctx).Val().UTC()
@@ -216,7 +232,7 @@ func TestWhatIsUsedWhenPartitionsChange(t *testing.T) {
 	client.Set(ctx, store.Key(r.queue, "b:day:"), text, time.Hour)
 	arrange(2)
 	asks, _, err = askBuckets(ctx, client, r.queue, windows[r.queue], 0)
-	if err != nil || len(asks) != 2 || slices.ContainsFunc(asks, func(a leaseAsk) bool { return a.limit == "day" }) {
+	if err != nil || len(asks) != 3 || slices.ContainsFunc(asks, func(a leaseAsk) bool { return a.limit == "day" }) {
 		t.Errorf("before its window, a quota asks: %+v, %v", asks, err)
 	}
 }

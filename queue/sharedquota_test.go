@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
@@ -207,4 +208,66 @@ func TestIdleFirstPartition(t *testing.T) {
 	until(t, "the quota is used up", func() bool { return len(l.all()) == 3 })
 	l.publish(month(5))
 	until(t, "a higher quota is used up", func() bool { return len(l.all()) == 5 })
+}
+
+// TestSharedTokens: partitions spend what is in one bucket of tokens, whichever of them has jobs, and a job for which too
+// few are left is told so.
+func TestSharedTokens(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	tokens := limits.Limit{Name: "tokens", Unit: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}, Burst: 20}
+	l := newLeased(t, server.Client(), server.Options(), tokens)
+	l.costs = map[string]int64{"tokens": 3}
+	tenants := l.everywhere(1)
+	l.enqueue(2, tenants...)
+	l.work()
+	until(t, "six of eight jobs are called", func() bool { return len(l.all()) == 6 })
+	in := inspect.New(l.client)
+	held := 0
+	until(t, "two say that tokens hold them", func() bool {
+		held = 0
+		for _, home := range l.layout.Names() {
+			page, err := in.ListJobs(t.Context(), "q", inspect.JobQuery{State: lifecycle.StateWaiting, Tenant: l.of(home, 1)[0]})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, job := range page.Jobs {
+				e, err := in.Explain(t.Context(), "q", job.ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				// One token is missing, and comes in an hour: sooner than three, and later than now.
+				if e.HeldBy != nil && e.HeldBy.Limit == "tokens" && time.Until(e.At) > time.Minute {
+					held++
+				}
+			}
+		}
+		return held == 2
+	})
+	gauges, err := in.Gauges(t.Context(), "q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used := gauges.Limits[0].Used; used < 0.9 || used > 1 {
+		t.Errorf("%v of the tokens are said to be used; want 18 of 20, or all for those who want more", used)
+	}
+	if n := len(l.all()); n != 6 {
+		t.Errorf("%d calls of 3 tokens, of 20", n)
+	}
+}
+
+// TestUnusedTokensComeBack: what a call did not use of shared tokens lets a job of another partition go, although the
+// one that had them has no more jobs.
+func TestUnusedTokensComeBack(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	tokens := limits.Limit{Name: "tokens", Unit: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}, Burst: 20}
+	l := newLeased(t, server.Client(), server.Options(), tokens)
+	l.costs, l.used = map[string]int64{"tokens": 20}, map[string]int64{"tokens": 2}
+	l.work()
+	for i, home := range l.layout.Names() {
+		l.costs = map[string]int64{"tokens": int64(20 - 2*i)}
+		l.enqueue(1, l.of(home, 1)...)
+		until(t, "a job of "+home+" is called", func() bool { return len(l.all()) == i+1 })
+	}
 }

@@ -13,10 +13,10 @@ type Lease struct {
 	Last  int64       // the latest moment given
 	Spans []LeaseSpan // of a rate, by time
 
-	N, Spent, Keep int64 // of a quota: permits, used ones included, up to how many may be used
-	From, Ends     int64 // of a quota: its window
+	N, Spent, Keep int64 // but of a rate: permits, used ones included, up to how many may be used
+	From, Ends     int64 // the same: its window; of a pool, only when the lease ends
 
-	quota              bool
+	kind               string
 	shift, share, used int64
 }
 
@@ -38,16 +38,27 @@ func ReadLease(text string) (l Lease, err error) {
 		}
 		n = append(n, one)
 	}
-	const head, span, quota = 7, 9, 5
-	rate := strings.HasPrefix(text, "l ")
-	switch {
-	case !rate && !strings.HasPrefix(text, "q "), len(n) < head, rate && (len(n)-head)%span > 0, !rate && len(n) != head+quota:
+	const head, span, quota, pool = 7, 9, 5, 6
+	kind, ok := text[:min(1, len(text))], false
+	switch rest := len(n) - head; kind {
+	case "l":
+		ok = rest >= 0 && rest%span == 0
+	case "q":
+		ok = rest == quota
+	case "p":
+		ok = rest >= pool && rest%2 == 0
+	}
+	if !ok {
 		return Lease{}, notALease(text)
 	}
-	l = Lease{ID: n[0], quota: !rate, shift: n[2], share: n[3], used: n[4], Last: n[5]}
+	l = Lease{ID: n[0], kind: kind, shift: n[2], share: n[3], used: n[4], Last: n[5]}
 	n = n[head:]
-	if !rate {
+	switch kind {
+	case "q":
 		l.N, l.Spent, l.Keep, l.From, l.Ends = n[0], n[1], n[2], n[3], n[4]
+		return l, nil
+	case "p":
+		l.N, l.Spent, l.Keep, l.Ends = n[0], n[1], n[2], n[3]
 		return l, nil
 	}
 	for ; len(n) > 0; n = n[span:] {
@@ -70,7 +81,7 @@ func (l *Lease) fill(out *Stored, burst, now int64) {
 			out.Left += float64((s.KeepUntil - next) * s.Flow / s.Permit)
 		}
 	}
-	if !l.quota {
+	if l.kind == "l" {
 		return
 	}
 	// Of what is not leased yet the holder gets its share.

@@ -35,6 +35,7 @@
 --          can only come from a clock that was set back.
 --   l      how long a permit lives without being renewed, µs; nil: a year  (cc)
 --   leased true: the bucket gives only what was leased to it             (tb, lb, fw)
+--   pool   true: permits are leased, not parts of the timeline      (leased tb)
 --
 -- Only limit_save writes. What may raise is reading: limit_open raises where the key
 -- holds no bucket, and the first question of a limit where the limit lacks what its
@@ -71,6 +72,10 @@
 --   quota    leased fw: "q id version shift share used last at n spent keep from until", likewise:
 --            n permits of the window [from, until), of which `spent` were used, and up to
 --            `keep` may be
+--   pool     pool tb: "p id version shift share used last at n spent keep until back since LEAVING...",
+--            likewise, but `spent` and `n` never begin anew; how many came back in all, and until
+--            when the first call had left from which some did that the ledger may not know of; and
+--            pairs of a moment, and how many permits were spent by calls that leave until then
 -- A paused bucket has " !UNTIL REASON" behind its text, or behind the log's "@at".
 
 local function not_a_bucket(key) error('limits.lua: ' .. key .. ' holds no bucket', 0) end
@@ -354,7 +359,7 @@ end
 -- to hand it over, and to spread those that are handed over at once.
 local HAND_OVER = 25000
 
--- holder gives the kinds lease and quota what they have in common. A holder has a state and a name of its
+-- holder gives the kinds lease, quota and pool what they have in common. A holder has a state and a name of its
 -- own: that of one that was lost is never used again. k.clear forgets what was leased, k.fill takes it from
 -- numbers and returns false where they are none, and k.numbers returns them, and when the last of it ends.
 -- k.share makes of a bucket that was not leased one that tells the ledger what was used.
@@ -565,6 +570,85 @@ function make.quota()
   function k.left(_, s, now)
     now = now + s.shift
     return now >= s.from and now < s.ends and math.max(0, math.min(s.n, s.keep) - s.spent) or 0
+  end
+
+  function k.reset(_, s, now)
+    return s.used > 0 and math.max(0, s.ends - s.shift - now) or 0
+  end
+
+  return k
+end
+
+function make.pool()
+  local k = {}
+  holder(k, 'p')
+  local LEAVING = 50000 -- how exactly it is known when calls leave, µs
+
+  function k.clear(s) s.n, s.spent, s.keep, s.ends, s.back, s.since, s.leaving = 0, 0, 0, 0, 0, 0, {} end
+
+  -- What was used before permits were leased is owed.
+  function k.share(limit, s, now)
+    local used, last = s.tat < now and 0 or math.ceil(((s.tat - now) * limit.r + s.frac) / limit.p), s.last
+    k.blank(s, now)
+    s.last, s.mark, s.spent = last, nil, used
+  end
+
+  function k.fill(s, n)
+    if #n < 6 or #n % 2 > 0 then return false end
+    k.clear(s)
+    s.n, s.spent, s.keep, s.ends, s.back, s.since = unpack(n, 1, 6)
+    for i = 7, #n, 2 do s.leaving[#s.leaving + 1] = {till = n[i], n = n[i + 1]} end
+    return true
+  end
+
+  function k.numbers(s, now)
+    local text = string.format(' %.0f %.0f %.0f %.0f %.0f %.0f', s.n, s.spent, s.keep, s.ends, s.back, s.since)
+    for _, one in ipairs(s.leaving) do
+      if one.till > now + s.shift then text = text .. string.format(' %.0f %.0f', one.till, one.n) end
+    end
+    return text, s.ends - s.shift
+  end
+
+  -- Without permits it is later than any slot is granted.
+  function k.earliest(limit, s, now, t, n)
+    if n > limit.b then return nil end
+    t = math.max(t, s.pause)
+    if math.max(t, now) + HAND_OVER + s.shift < s.ends and s.spent + n <= math.min(s.n, s.keep) then return t end
+    return math.max(t, now + limit.ahead + 1)
+  end
+
+  -- Until it has left, a call may reach the receiver with others that come later, so the ledger keeps room for
+  -- its permits.
+  function k.commit(_, s, now, t, n)
+    local till = math.ceil((t + s.shift) / LEAVING) * LEAVING
+    s.spent, s.last, s.at = s.spent + n, math.max(s.last, t), now
+    for _, one in ipairs(s.leaving) do
+      if one.till == till then
+        one.n = one.n + n
+        return
+      end
+    end
+    s.leaving[#s.leaving + 1] = {till = till, n = n}
+  end
+
+  -- The ledger takes it back, and leases it again.
+  function k.refund(_, s, now, t, n)
+    local left = math.ceil((t + s.shift) / LEAVING) * LEAVING
+    if s.since == 0 or left < s.since then s.since = left end
+    for _, one in ipairs(s.leaving) do
+      if one.till == left then one.n = math.max(0, one.n - n) end -- they do not leave any more
+    end
+    s.back = s.back + n
+    return true
+  end
+
+  -- What was used beyond what was leased is owed.
+  function k.charge(limit, s, now, n)
+    s.spent, s.at = math.min(s.spent + n, s.n + 2 * limit.b), now
+  end
+
+  function k.left(_, s, now)
+    return now + s.shift < s.ends and math.max(0, math.min(s.n, s.keep) - s.spent) or 0
   end
 
   function k.reset(_, s, now)
@@ -1055,7 +1139,7 @@ function make.permits()
 end
 
 local KIND = {tb = 'rate', lb = 'rate', lm = 'rate', fw = 'window', sc = 'counter', sl = 'log', cc = 'permits'}
-local LETTER = {r = 'rate', f = 'window', c = 'counter', l = 'lease', q = 'quota'}
+local LETTER = {r = 'rate', f = 'window', c = 'counter', l = 'lease', q = 'quota', p = 'pool'}
 
 local made = {}
 local function kind_named(name)
@@ -1097,7 +1181,7 @@ local function limit_turn(limit, s, now)
   limit_check(limit)
   local alone = KIND[limit.a]
   local name = alone
-  if limit.leased then name = name == 'window' and 'quota' or 'lease' end
+  if limit.leased then name = name == 'window' and 'quota' or limit.pool and 'pool' or 'lease' end
   if s.kind == nil then
     s.k, s.kind = kind_named(name), name
     s.k.blank(s, now)

@@ -47,6 +47,7 @@ type Spec struct {
 	Ahead     int64  `json:"ahead"`            // µs beyond now in which slots are granted
 	Lease     int64  `json:"l,omitempty"`      // µs; 0: a year
 	Leased    bool   `json:"leased,omitempty"` // the bucket gives only what was leased to it
+	Pool      bool   `json:"pool,omitempty"`   // of a leased tb: permits are leased, not moments
 }
 
 // Spec converts a valid limit for a script that grants slots up to ahead beyond the clock

@@ -47,7 +47,7 @@ func (s Spec) Stored(text string, now int64, windows []int64) (Stored, error) {
 			return Stored{}, fmt.Errorf("bucket %.60q: its pause: %w", text, err)
 		}
 	}
-	if s.Leased && (strings.HasPrefix(text, "l ") || strings.HasPrefix(text, "q ")) {
+	if s.Leased && len(text) > 1 && strings.ContainsRune("lqp", rune(text[0])) && text[1] == ' ' {
 		lease, err := ReadLease(text)
 		if err == nil {
 			lease.fill(&out, s.Burst, now)

@@ -18,6 +18,15 @@ func (l *Ledger) Alone(now int64, leases map[string]limitlua.Lease) string {
 	case l.rated():
 		until := l.usedUntil(leases)
 		return limitlua.Rate(until.US, until.Units, l.s.Rate.Permit, l.s.Rate.Flow, last, now)
+	case l.spec.Pool:
+		l.fill(now)
+		until := l.s.Rate.after(l.s.Next, -l.Unspent(leases))
+		for holder, lease := range leases {
+			if l.s.Accounts[holder] == nil {
+				until = l.s.Rate.after(until, lease.Spent)
+			}
+		}
+		return limitlua.Rate(until.US, until.Units, l.s.Rate.Permit, l.s.Rate.Flow, last, now)
 	case l.spec.Algorithm == "fw":
 		start, end, used := l.usedOf(now, leases)
 		return limitlua.Window(start, end, used, last, now)
@@ -25,7 +34,7 @@ func (l *Ledger) Alone(now int64, leases map[string]limitlua.Lease) string {
 	return ""
 }
 
-// Unspent returns how many permits of a quota these holders have and have not spent.
+// Unspent returns how many permits of a pool or a quota these holders have and have not spent.
 func (l *Ledger) Unspent(leases map[string]limitlua.Lease) (n int64) {
 	for holder, lease := range leases {
 		if acc := l.s.Accounts[holder]; acc != nil && lease.From == l.s.Start {

@@ -82,6 +82,31 @@ func TestAlone(t *testing.T) {
 	}
 }
 
+// TestPoolAlone: of a pool that is not shared any more, what was spent is used, and what nobody knows of.
+func TestPoolAlone(t *testing.T) {
+	r := newPool(t)
+	r.now += 100 * second
+	r.ask(r.a, 4)
+	r.ask(r.b, 3)
+	lease := func(spent int64) limitlua.Lease { return limitlua.Lease{Spent: spent, Last: start} }
+	for _, c := range []struct {
+		what   string
+		leases map[string]limitlua.Lease
+		used   int64
+	}{
+		{"all is known", map[string]limitlua.Lease{"a": lease(1), "b": lease(2)}, 3},
+		{"one is gone", map[string]limitlua.Lease{"a": lease(1)}, 1 + 3},
+		{"one never asked", map[string]limitlua.Lease{"a": lease(1), "b": lease(0), "c": lease(4)}, 5},
+	} {
+		if got, want := r.l.Alone(r.now, c.leases), limitlua.Rate(r.now+c.used*second, 0, 1_000_000, 1, start, r.now); got != want {
+			t.Errorf("%s: %s; want %s", c.what, got, want)
+		}
+	}
+	if n := r.l.Unspent(map[string]limitlua.Lease{"a": lease(1)}); n != 3 {
+		t.Errorf("%d permits are not spent; want 3", n)
+	}
+}
+
 // TestUsedBeforeItWasShared: what the first ask of a bucket says that it used is leased to nobody.
 func TestUsedBeforeItWasShared(t *testing.T) {
 	l := newLedger(t, perSecond(100))

@@ -26,6 +26,10 @@
 // concurrency limit is a number of calls until a moment, and no call begins that could end
 // later.
 //
+// Of a pool, a token bucket whose calls may take many permits and give some back, a lease is a number of
+// permits, too. Until their calls have left, they have their room in the bucket: what it holds and what is
+// leased is never more than the burst, so no window has more than that and what flowed back in it.
+//
 // # Why faults do not break it
 //
 // Each holder has an account with a version. An ask takes effect only if it has the account's
@@ -39,7 +43,8 @@
 //     on its way can give it away.
 //   - A holder that dies: its next life has another ID and another account, and does not get what
 //     the last one had. Of a rate this passes by itself; of a quota it is lost until the window
-//     ends, because nobody knows what was spent; calls at once come back when the lease ends.
+//     ends, because nobody knows what was spent, and of a pool as if it was; calls at once come back
+//     when the lease ends.
 //   - A ledger that was lost, or that a failover set back: [Ledger.Lost] leases nothing that may
 //     be leased already.
 //

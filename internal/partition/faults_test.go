@@ -22,6 +22,7 @@ type world struct {
 	t       *rapid.T
 	random  *rand.Rand
 	limit   limitlua.Limit
+	pool    bool
 	ledger  *Ledger
 	old     []byte // an earlier state of the ledger
 	now     int64
@@ -41,10 +42,10 @@ type delivery struct {
 // call is a call of n permits that leaves at a moment and takes length µs.
 type call struct{ at, n, length int64 }
 
-func newWorld(t *rapid.T, limit limitlua.Limit, now int64) *world {
-	ledger := NewLedger(limit.Spec(true, Horizon))
-	w := &world{t: t, random: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)), limit: limit, ledger: ledger, now: now, stride: 20_000}
-	w.old, _ = json.Marshal(ledger)
+func newWorld(t *rapid.T, limit limitlua.Limit, pool bool, now int64) *world {
+	w := &world{t: t, random: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)), limit: limit, pool: pool, now: now, stride: 20_000}
+	w.ledger = NewLedger(w.spec())
+	w.old, _ = json.Marshal(w.ledger)
 	for i := range rapid.IntRange(1, 4).Draw(t, "members") {
 		w.holders = append(w.holders, w.life(fmt.Sprintf("q@%d", i)))
 	}
@@ -53,7 +54,13 @@ func newWorld(t *rapid.T, limit limitlua.Limit, now int64) *world {
 
 func (w *world) life(member string) *Holder {
 	w.lives++
-	return &Holder{Member: member, ID: fmt.Sprintf("%s/%d", member, w.lives)}
+	return &Holder{Member: member, ID: fmt.Sprintf("%s/%d", member, w.lives), Pool: w.pool}
+}
+
+func (w *world) spec() limitlua.Spec {
+	spec := w.limit.Spec(true, Horizon)
+	spec.Pool = w.pool
+	return spec
 }
 
 // roll returns 0 to n-1. rapid draws only the seed: it prefers small numbers, with which hardly
@@ -113,7 +120,7 @@ func (w *world) step(spend func(h *Holder)) {
 }
 
 func (w *world) read(text []byte, err error) {
-	w.ledger = NewLedger(w.limit.Spec(true, Horizon))
+	w.ledger = NewLedger(w.spec())
 	if err != nil || json.Unmarshal(text, w.ledger) != nil {
 		w.t.Fatalf("%v: %s", err, text)
 	}
@@ -132,7 +139,7 @@ func TestRateUnderFaults(t *testing.T) {
 		} else {
 			limit.Algorithm, limit.Capacity = "leaky_bucket", most
 		}
-		w := newWorld(t, limit, 1_795_000_000_000_000)
+		w := newWorld(t, limit, false, 1_795_000_000_000_000)
 		w.stride = 3_000 // many steps in a horizon
 		costliest := int64(1)
 		for range 1200 {
@@ -176,6 +183,63 @@ func TestRateUnderFaults(t *testing.T) {
 	}
 }
 
+// TestPoolUnderFaults: no window has more permits used than burst + rate × (its length + 1 µs), whatever calls give back.
+func TestPoolUnderFaults(t *testing.T) {
+	cases, spent, back, full := 0, 0, 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		cases++
+		limit := limitlua.Limit{
+			Algorithm: "token_bucket", Count: rapid.Int64Range(1, 500).Draw(t, "count"), Period: time.Second, Burst: rapid.Int64Range(5, 200).Draw(t, "burst"),
+		}
+		w := newWorld(t, limit, true, 1_795_000_000_000_000)
+		w.stride = rapid.SampledFrom([]int64{10_000, 50_000, 200_000}).Draw(t, "stride")
+		type flight struct {
+			h      *Holder
+			call   int // in w.calls
+			latest int64
+		}
+		var flights []flight
+		for range 2400 {
+			w.step(func(h *Holder) {
+				if len(flights) > 0 && w.roll(2) == 0 {
+					i := int(w.roll(int64(len(flights))))
+					f := flights[i]
+					flights = slices.Delete(flights, i, i+1)
+					// It used a part of what it took, or missed its slot.
+					rest := w.roll(w.calls[f.call].n + 1)
+					w.calls[f.call].n -= rest
+					if rest > 0 {
+						f.h.Return(rest, f.latest)
+						back++
+					}
+				}
+				if w.roll(2) == 0 { // most exchanges go well
+					h.Accept(w.ledger.Ask(w.now, h.Ask(w.now, Need{Permits: w.roll(2 * limit.Burst), Least: w.roll(3), Weight: 1})))
+				}
+				for range w.roll(60) {
+					n, pickup := 1+w.roll(5), w.roll(20_000)
+					if slot, ok := h.Spend(w.now, pickup, n); ok {
+						flights = append(flights, flight{h, len(w.calls), slot.Latest})
+						w.calls = append(w.calls, call{at: slot.Earliest + w.roll(slot.Latest-slot.Earliest+1), n: n})
+					}
+				}
+			})
+		}
+		p, r := limitlua.Units(limit.Count, limit.Period)
+		over := excess(w.calls, p, r, limit.Burst)
+		if over > 0 {
+			t.Fatalf("%+v: %d units over, of %d for a permit", limit, over, p)
+		}
+		if over > -5*p {
+			full++
+		}
+		spent += len(w.calls)
+	})
+	if !t.Failed() && (spent < 100*cases || back < 10*cases || full < cases/10) {
+		t.Errorf("only %d calls in %d cases, %d gave something back, and %d buckets were used up", spent, cases, back, full)
+	}
+}
+
 // excess is by how many units the worst window is over burst + rate × (length + 1 µs).
 func excess(calls []call, p, r, burst int64) int64 {
 	slices.SortFunc(calls, func(a, b call) int { return cmp.Compare(a.at, b.at) })
@@ -206,7 +270,7 @@ func TestQuotaUnderFaults(t *testing.T) {
 		if rapid.Bool().Draw(t, "short") {
 			limit.Period, limit.Location = 3*time.Second, nil
 		}
-		w := newWorld(t, limit, day.Add(-5*time.Second).UnixMicro())
+		w := newWorld(t, limit, false, day.Add(-5*time.Second).UnixMicro())
 		for range 2400 {
 			w.step(func(h *Holder) {
 				n, pickup := 1+w.roll(3), w.roll(20_000)
@@ -244,7 +308,7 @@ func TestCallsUnderFaults(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cases++
 		limit := limitlua.Limit{Algorithm: "concurrency", Concurrency: rapid.Int64Range(1, 30).Draw(t, "most"), Lease: 2 * time.Second}
-		w := newWorld(t, limit, 1_795_000_000_000_000)
+		w := newWorld(t, limit, false, 1_795_000_000_000_000)
 		type flight struct {
 			h   *Holder
 			end int64

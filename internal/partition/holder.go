@@ -17,10 +17,18 @@ type Holder struct {
 	version uint64
 	spans   []held
 
-	n, spent    int64 // of a quota or a concurrency limit; spent: calls in flight
+	// Pool says that the limit is a pool.
+	Pool bool
+
+	n, spent    int64 // but of a rate; spent, of a concurrency limit: calls in flight
 	keep        int64 // what was promised to the ledger to be enough; at least n: nothing was
 	from, until int64
 	fair        int64
+
+	// Of a pool: calls that may not have left, how many spent permits came back, and the earliest slot of a call from
+	// which some did that the ledger may not know of.
+	pending     []pending
+	back, since int64
 }
 
 // held is a span, and how much of it is spent.
@@ -62,9 +70,9 @@ func (h *Holder) Ask(now int64, need Need) Ask {
 		have += left
 		a.Keep = append(a.Keep, Span{s.pace, s.From, s.keep})
 	}
-	if h.n > 0 {
+	if h.n > 0 || h.Pool {
 		use := max(0, need.Permits)
-		if h.quota() {
+		if h.counts() {
 			if h.Held() < need.Least {
 				use = 0 // too few for the next call, and enough for another one
 			}
@@ -75,15 +83,21 @@ func (h *Holder) Ask(now int64, need Need) Ask {
 		h.keep = min(h.keep, use)
 		a.N = max(h.spent, min(h.n, h.keep))
 		have = a.N
-		if h.quota() {
+		if h.counts() {
 			have -= h.spent
 		}
+	}
+	if h.Pool {
+		a.Spent, a.Back, a.Since, a.At = h.left(now), h.back, h.since, now
 	}
 	a.Want = max(0, need.Permits-have)
 	return a
 }
 
 func (h *Holder) quota() bool { return h.from > 0 }
+
+// counts reports whether permits that are spent stay spent.
+func (h *Holder) counts() bool { return h.quota() || h.Pool }
 
 // Accept takes the ledger's answer. Old ones change nothing.
 func (h *Holder) Accept(answer Answer) {
@@ -106,6 +120,9 @@ func (h *Holder) Accept(answer Answer) {
 		h.from, h.spent = answer.From, 0
 	}
 	h.n, h.keep, h.until, h.fair = answer.N, answer.N, answer.Until, answer.Fair
+	if h.Pool && answer.Back == h.back {
+		h.since = 0
+	}
 }
 
 // drop forgets spans that were over a second ago, when no answer can name them any more.
@@ -158,14 +175,17 @@ func (h *Holder) find(now, pickup, n int64) (slot Slot, at *held, end Point) {
 	return Slot{}, nil, Point{}
 }
 
-// Spend spends n permits of a quota for one call, which may take pickup µs to leave.
+// Spend spends n permits of a quota or a pool for one call, which may take pickup µs to leave.
 func (h *Holder) Spend(now, pickup, n int64) (Slot, bool) {
 	slot := Slot{Earliest: max(now, h.from)}
 	slot.Latest = max(slot.Earliest, now+pickup)
-	if !h.quota() || slot.Earliest+pickup >= h.until || h.spent+n > min(h.n, h.keep) {
+	if !h.counts() || slot.Earliest+pickup >= h.until || h.spent+n > min(h.n, h.keep) {
 		return Slot{}, false
 	}
 	h.spent += n
+	if h.Pool {
+		h.leave(slot.Latest, n)
+	}
 	return slot, true
 }
 

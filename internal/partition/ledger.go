@@ -24,12 +24,12 @@ type state struct {
 	Accounts map[string]*account `json:"accounts"`
 	Version  uint64              `json:"version"` // of the account that changed last
 
-	// Of a rate:
+	// Of a rate, and of a pool, whose theoretical arrival time Next is:
 	Next Point  `json:"next"`           // the end of what was ever leased
 	Free []Span `json:"free,omitempty"` // given back, in order of time
 	Rate pace   `json:"rate,omitzero"`  // under which Next was reached
 
-	At int64 `json:"at,omitempty"` // the latest time; of a rate or a quota
+	At int64 `json:"at,omitempty"` // the latest time; but of a concurrency limit
 
 	// Of a quota: the window, and what was leased of it to holders that are no more; of a
 	// concurrency limit: Used is not to be leased before End, as it may be in use.
@@ -46,18 +46,22 @@ type account struct {
 	Version uint64 `json:"version"` // changes whenever the account does
 	Asked   int64  `json:"asked"`
 	Spans   []Span `json:"spans,omitempty"` // of a rate
-	N       int64  `json:"n,omitempty"`     // of a quota: used ones count
-	Until   int64  `json:"until,omitempty"` // of a concurrency limit
+	N       int64  `json:"n,omitempty"`     // of a quota or a pool: used ones count
+	Spent   int64  `json:"spent,omitempty"` // of a pool: those of N whose calls have left
+	Back    int64  `json:"back,omitempty"`  // of a pool: how many spent ones came back, in all
+	Told    int64  `json:"told,omitempty"`  // of a pool: calls that left until then are known to have
+	Lows    []low  `json:"lows,omitempty"`  // of a pool
+	Until   int64  `json:"until,omitempty"` // of a concurrency limit or a pool
 	Fair    int64  `json:"fair,omitempty"`  // the same: what it should have, as it was told
-	Over    bool   `json:"over,omitempty"`  // of a quota: it was told that nothing is left for its next call
+	Over    bool   `json:"over,omitempty"`  // of a quota or a pool: it was told that nothing is left for its next call
 }
 
 // forgotten is how long the account of a holder that has nothing is remembered.
 const forgotten = 10 * time.Minute
 
 // NewLedger returns the ledger of a limit of which nothing was leased yet. The limit is a rate that
-// shapes (tb, lb), a quota (fw) or a concurrency limit (cc): those with a sliding window would have to
-// know each call. A leaky bucket without a capacity admits calls that cost one permit.
+// shapes (tb, lb), a pool (tb), a quota (fw) or a concurrency limit (cc): those with a sliding window
+// would have to know each call. A leaky bucket without a capacity admits calls that cost one permit.
 func NewLedger(spec limitlua.Spec) *Ledger {
 	l := &Ledger{spec: spec}
 	l.s.Claims, l.s.Accounts = map[string]*claim{}, map[string]*account{}
@@ -70,7 +74,7 @@ func NewLedger(spec limitlua.Spec) *Ledger {
 func (l *Ledger) SetLimit(spec limitlua.Spec, now int64) {
 	was := l.spec
 	l.spec = spec
-	if was.Algorithm == spec.Algorithm || l.rated() && (was.Algorithm == "tb" || was.Algorithm == "lb") {
+	if Family(was) == Family(spec) {
 		return
 	}
 	version, at := l.s.Version, l.s.At
@@ -89,7 +93,19 @@ func (l *Ledger) pace() pace {
 	return r
 }
 
-func (l *Ledger) rated() bool { return l.spec.Algorithm == "tb" || l.spec.Algorithm == "lb" }
+func (l *Ledger) rated() bool { return Family(l.spec) == "rate" }
+
+// Family says which limits have leases of one form: these stand if one limit becomes the other. It is "pool", "rate", or
+// the algorithm.
+func Family(spec limitlua.Spec) string {
+	switch {
+	case spec.Pool:
+		return "pool"
+	case spec.Algorithm == "tb" || spec.Algorithm == "lb":
+		return "rate"
+	}
+	return spec.Algorithm
+}
 
 // MarshalJSON returns the ledger without its limit.
 func (l *Ledger) MarshalJSON() ([]byte, error) { return json.Marshal(l.s) }
@@ -115,9 +131,11 @@ func (l *Ledger) Lost(now, ahead int64) {
 	l.s = state{Claims: map[string]*claim{}, Accounts: map[string]*account{}, Rate: l.pace()}
 	// Each account has a version, so a lost one is never used again.
 	l.s.Version = max(version, uint64(now))
-	switch l.spec.Algorithm {
-	case "tb", "lb":
+	switch Family(l.spec) {
+	case "rate":
 		l.s.Next, l.s.At = Point{US: l.horizon(now, ahead) + l.s.Rate.after(Point{}, l.maxCost()).up()}, now
+	case "pool":
+		l.s.Next, l.s.At = l.s.Rate.after(Point{US: now + ahead + poolLease.Microseconds()}, l.spec.Burst), now
 	case "fw":
 		l.s.Lost = [2]int64{now, now + ahead}
 	case "cc":
@@ -137,15 +155,20 @@ func (l *Ledger) horizon(now, ahead int64) int64 {
 
 // used returns how much of what can be leased now is leased, from 0 to 1.
 func (l *Ledger) used(now, ahead int64) float64 {
-	if l.spec.Algorithm == "fw" {
-		return max(0, min(1, 1-float64(l.left())/float64(l.spec.Burst)))
+	if !l.rated() {
+		return max(0, min(1, 1-float64(l.left(now))/float64(l.spec.Burst)))
 	}
 	first := now + Lead.Microseconds()
 	return max(0, min(1, float64(l.s.Next.up()-first)/float64(l.horizon(now, ahead)-first)))
 }
 
-// left returns how many permits of a quota or a concurrency limit are not leased.
-func (l *Ledger) left() int64 { return l.spec.Burst - l.taken() }
+// left returns how many permits of a pool, a quota or a concurrency limit are not leased.
+func (l *Ledger) left(now int64) int64 {
+	if l.spec.Pool {
+		return l.s.Rate.permits(l.s.Next, l.s.Rate.after(Point{US: now}, l.spec.Burst))
+	}
+	return l.spec.Burst - l.taken()
+}
 
 func (l *Ledger) taken() int64 {
 	n := l.s.Used
@@ -188,8 +211,16 @@ type Ask struct {
 	// leased before, and is used up to their end.
 	Keep []Span `json:"keep,omitempty"`
 
-	// N is of another limit: permits that it keeps, used ones of a quota included. If it never asked, it has them.
+	// N is of another limit: permits that it keeps, used ones of a quota or a pool included. If it never asked, it
+	// has them; of a pool, they were used.
 	N int64 `json:"n,omitempty"`
+
+	// Of a pool: how many of N are spent by calls that have left; how many spent ones came back, in all; and until
+	// when the first call had left from which some did that the ledger may not know of. At is when this was so.
+	Spent int64 `json:"spent,omitempty"`
+	Back  int64 `json:"back,omitempty"`
+	Since int64 `json:"since,omitempty"`
+	At    int64 `json:"at,omitempty"`
 
 	// Calendar has the starts of the windows around now of a quota that has a calendar, in µs, ascending.
 	Calendar []int64 `json:"calendar,omitempty"`
@@ -199,11 +230,12 @@ type Ask struct {
 type Answer struct {
 	Version uint64  `json:"version"`
 	Spans   []Span  `json:"spans,omitempty"` // of a rate, by time
-	N       int64   `json:"n,omitempty"`     // of a quota: used ones included; of a concurrency limit: calls at once
+	N       int64   `json:"n,omitempty"`     // of a quota or a pool: used ones included; of a concurrency limit: calls at once
+	Back    int64   `json:"back,omitempty"`  // of a pool: what the ledger knows that came back
 	From    int64   `json:"from,omitempty"`  // of a quota: its window
 	Until   int64   `json:"until,omitempty"` // when N lapses
-	Share   float64 `json:"share,omitempty"` // of a rate or a quota: the part that the member gets, by the weights of those with backlog
-	Used    float64 `json:"used,omitempty"`  // of a rate or a quota: how much of what can be leased is, 0 to 1
+	Share   float64 `json:"share,omitempty"` // but of a concurrency limit: the part that the member gets, by the weights of those with backlog
+	Used    float64 `json:"used,omitempty"`  // the same: how much of what can be leased is, 0 to 1
 	Fair    int64   `json:"fair,omitempty"`  // of a concurrency limit: what the member should have
 }
 
@@ -218,6 +250,10 @@ func (l *Ledger) Ask(now int64, a Ask) Answer {
 	if acc == nil {
 		acc = &account{Member: a.Member}
 		l.s.Accounts[a.Holder] = acc
+		if l.spec.Pool {
+			acc.N, acc.Spent, acc.Back = a.Spent, a.Spent, a.Back // what it counts on from
+			acc.Told, acc.Lows = a.At, []low{{a.At, 0}}
+		}
 		if a.Version > 0 { // an account that was forgotten, or one of another ledger
 			l.s.Version = max(l.s.Version, a.Version)
 			l.changed(acc)
@@ -227,24 +263,30 @@ func (l *Ledger) Ask(now int64, a Ask) Answer {
 	}
 	acc.Asked = max(acc.Asked, now)
 	if acc.Version == a.Version {
-		if l.rated() {
+		switch {
+		case l.rated():
 			l.askRate(now, acc, &a)
-		} else {
+		case l.spec.Pool:
+			l.askPool(now, acc, &a)
+		default:
 			l.askStock(now, acc, &a)
 		}
 	}
 	answer := Answer{Version: acc.Version, Spans: slices.SortedFunc(slices.Values(acc.Spans), byTime), N: acc.N}
-	switch l.spec.Algorithm {
-	case "tb", "lb":
+	switch Family(l.spec) {
+	case "rate":
 		answer.Share, answer.Used = shareOf(l.s.Claims, a.Member), l.used(now, a.Ahead)
+	case "pool":
+		answer.Share, answer.Used = shareOf(l.s.Claims, a.Member), l.used(now, a.Ahead)
+		answer.Until, answer.Back = acc.Until, acc.Back
 	case "fw":
 		answer.Share, answer.Used = shareOf(l.s.Claims, a.Member), l.used(now, a.Ahead)
 		answer.From, answer.Until = l.s.Start, l.s.End
-		if acc.Over {
-			answer.Used = 1
-		}
 	case "cc":
 		answer.Until, answer.Fair = acc.Until, acc.Fair
+	}
+	if acc.Over {
+		answer.Used = 1
 	}
 	return answer
 }
@@ -256,6 +298,10 @@ func (l *Ledger) begin(now int64, acc *account, a *Ask) {
 			l.s.Next = s.End
 			l.changed(acc)
 		}
+	}
+	if l.spec.Pool && a.N > 0 {
+		l.s.Next = l.s.Rate.after(l.s.Next, a.N)
+		l.changed(acc)
 	}
 	if l.spec.Algorithm != "cc" || a.N <= 0 {
 		return
@@ -282,14 +328,18 @@ func (l *Ledger) expire(now int64, calendar []int64) int64 {
 	if l.spec.Algorithm != "cc" {
 		if now < l.s.At-time.Second.Microseconds() { // the clock was set back
 			l.s.At = now
-			if l.rated() {
+			if l.rated() || l.spec.Pool {
 				l.Lost(now, 0)
 			}
 		}
 		l.s.At = max(l.s.At, now)
 	}
-	if l.rated() {
+	if l.rated() || l.spec.Pool {
 		l.convert(now)
+	}
+	if l.spec.Pool {
+		now = l.s.At
+		l.fill(now)
 	}
 	if l.spec.Algorithm == "fw" {
 		now = l.s.At
@@ -304,7 +354,7 @@ func (l *Ledger) expire(now int64, calendar []int64) int64 {
 			acc.N = 0
 			l.changed(acc)
 		}
-		if acc.N == 0 && len(acc.Spans) == 0 && now-acc.Asked > forgotten.Microseconds() {
+		if (acc.N == 0 || l.spec.Pool && acc.N <= acc.Spent) && len(acc.Spans) == 0 && now-acc.Asked > forgotten.Microseconds() {
 			delete(l.s.Accounts, holder)
 		}
 	}
@@ -342,7 +392,7 @@ func (l *Ledger) convert(now int64) {
 	l.s.Rate = is
 	owed := float64(max(0, l.s.Next.up()-now))
 	slower := float64(is.Permit) / float64(is.Flow) * float64(was.Flow) / float64(was.Permit)
-	if most := math.Exp2(51); slower > 1 {
+	if most := math.Exp2(51); slower > 1 || l.spec.Pool { // which gives no moments
 		owed = min(math.Ceil(owed*slower), most)
 	}
 	l.s.Next = Point{US: now + int64(owed)}
@@ -433,7 +483,7 @@ func (l *Ledger) askStock(now int64, acc *account, a *Ask) {
 		acc.N = a.N
 		l.changed(acc)
 	}
-	left := l.left()
+	left := l.left(now)
 	if !calls && now >= l.s.End {
 		left = 0 // the calendar does not have this time
 	}
@@ -449,14 +499,8 @@ func (l *Ledger) askStock(now int64, acc *account, a *Ask) {
 			l.changed(acc)
 		}
 		n = min(fair-acc.N, left)
-	} else if n = entitled(l.s.Claims, a.Member, left); n > 0 {
-		if now-c.Since < newcomer.Microseconds() {
-			n = min(n, left/newPart)
-		}
-		n = min(max(n, a.Least, 1), left)
-		if n < a.Least {
-			n = 0
-		}
+	} else {
+		n = l.grant(now, c, a, left)
 	}
 	if n > 0 {
 		acc.N += n
@@ -465,7 +509,7 @@ func (l *Ledger) askStock(now int64, acc *account, a *Ask) {
 		}
 		l.changed(acc)
 	}
-	if over := l.left() < max(1, a.Least); !calls && acc.Over != over {
+	if over := l.left(now) < max(1, a.Least); !calls && acc.Over != over {
 		acc.Over = over
 		l.changed(acc)
 	}
@@ -473,4 +517,19 @@ func (l *Ledger) askStock(now int64, acc *account, a *Ask) {
 		acc.Until = now + l.spec.Lease
 		l.changed(acc)
 	}
+}
+
+// grant returns how many of the permits that are left of a pool or a quota a member gets: none that are too few for its
+// next call.
+func (l *Ledger) grant(now int64, c *claim, a *Ask, left int64) int64 {
+	n := entitled(l.s.Claims, a.Member, left)
+	if n == 0 {
+		return 0
+	}
+	if now-c.Since < newcomer.Microseconds() {
+		n = min(n, left/newPart)
+	}
+	least := max(a.Least, 1)
+	n = min(max(n, least), left)
+	return n - n%least // what is too little for a call would only come back
 }

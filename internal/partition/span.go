@@ -25,10 +25,11 @@ type pace struct {
 	Burst  int64 `json:"b,omitempty"`
 }
 
-// after returns the point that is n permits after p.
+// after returns the point that is n permits after p, or before it, if n is negative.
 func (r pace) after(p Point, n int64) Point {
 	units := p.Units + n*r.Permit
-	return Point{p.US + units/r.Flow, units % r.Flow}
+	us := floorDiv(units, r.Flow)
+	return Point{p.US + us, units - us*r.Flow}
 }
 
 // permits returns how many whole permits lie between two points.

@@ -57,7 +57,7 @@ type Queue struct {
 	// Partitions is over how many partitions the tenants are spread, at most [MaxPartitions]. Each
 	// is in a slot of a Redis Cluster of its own, and so on one of its nodes. All limits must be per
 	// tenant then but those that are [Limit.Leased], of which one may be a token bucket or a leaky
-	// bucket. 0 means 1. When another number is published, the tenants that belong elsewhere move
+	// bucket that counts calls. 0 means 1. When another number is published, the tenants that belong elsewhere move
 	// with all their jobs while the queue runs. [operate.Publish] refuses it until an earlier change
 	// has ended. On the way to 1, limits must be such as partitions can have until the change has ended.
 	Partitions int
@@ -153,9 +153,22 @@ type Change struct {
 
 // Leased reports whether partitions of a queue can share the limit, because parts of it can be leased to
 // them: a budget, and of limits for the whole queue that are not adaptive a concurrency limit, a fixed
-// window, and a token bucket or a leaky bucket that counts calls.
+// window, a token bucket, and a leaky bucket that counts calls.
 func (l Limit) Leased() bool {
-	return l.Queues != nil || len(l.Per) == 0 && !l.Adaptive && (l.Algorithm == throttle.Concurrency || l.Algorithm == throttle.FixedWindow || l.leasedRate())
+	return l.Queues != nil || len(l.Per) == 0 && !l.Adaptive && (l.Algorithm == throttle.Concurrency || l.Algorithm == throttle.FixedWindow || l.leasedRate() || l.Pooled())
+}
+
+// Pooled reports whether permits of the limit are leased, and not moments at which calls may go: a token bucket with a
+// unit, of whose calls each may take many and give some back.
+func (l Limit) Pooled() bool { return l.Unit != "" && l.Algorithm == throttle.TokenBucket }
+
+// leastBurst returns what a pooled limit must hold so that partitions, which get something twenty times a second, can
+// use all of it.
+func (l Limit) leastBurst() int64 {
+	if l.Rate.Period <= 0 {
+		return 1 // which is another mistake
+	}
+	return int64(math.Ceil(float64(l.Rate.Count) / l.Rate.Period.Seconds() / 4))
 }
 
 // leasedRate reports whether a leased limit would be a rate, of which a queue can have one.
@@ -362,13 +375,16 @@ func (l Set) Validate() error {
 			}
 			if q.Partitions > 1 && limit.Leased() {
 				if limit.leasedRate() && shared != "" {
-					wrong(where+".per", "partitions share one token_bucket or leaky_bucket at most, and %s is one: add tenant, or leave out partitions", check.Quote(shared))
+					wrong(where+".per", "partitions share one token_bucket or leaky_bucket without unit at most, and %s is one: add tenant, or leave out partitions", check.Quote(shared))
 				}
 				if limit.leasedRate() {
 					shared = limit.Name
 				}
+				if least := limit.leastBurst(); limit.Pooled() && max(limit.Burst, 1) < least {
+					wrong(where+".burst", "partitions share what is in the bucket, so it must hold what a quarter of a second brings: %d", least)
+				}
 			} else if q.Partitions > 1 && !slices.Contains(limit.Per, "tenant") {
-				wrong(where+".per", "partitions share only limits without per and adaptive: concurrency, fixed_window, and a token_bucket or leaky_bucket without unit; any other limit must be per tenant: add tenant, or leave out partitions")
+				wrong(where+".per", "partitions share only limits without per and adaptive: concurrency, fixed_window, token_bucket, and leaky_bucket without unit; any other limit must be per tenant: add tenant, or leave out partitions")
 			}
 			if names[limit.Name] && limit.Name != "" {
 				wrong(where+".name", "%s is the name of another limit of this queue", check.Quote(limit.Name))

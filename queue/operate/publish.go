@@ -437,6 +437,7 @@ func stored(set limits.Set, layout partition.Layout) (map[string]string, error) 
 	for _, limit := range q.Limits {
 		one := effective.Store(limit)
 		one.Spec.Leased = one.Spec.Leased || len(layout.Names()) > 1 && limit.Leased()
+		one.Spec.Pool = one.Spec.Leased && limit.Pooled()
 		stored.Limits = append(stored.Limits, one)
 	}
 	text, err := json.Marshal(stored)

@@ -87,7 +87,7 @@ var leaseMutants = []mutant{
 		"missing write", "a partition is told when it may make more or fewer calls at once", "queue TestSharedConcurrency",
 	},
 	{
-		"internal/partition/ledger.go", `if over := l.left() < max(1, a.Least); !calls && acc.Over != over {`, `if over := l.left() < max(1, a.Least); !calls && acc.Over && !over {`,
+		"internal/partition/ledger.go", `if over := l.left(now) < max(1, a.Least); !calls && acc.Over != over {`, `if over := l.left() < max(1, a.Least); !calls && acc.Over && !over {`,
 		"missing write", "a partition is told that others had the last of a quota", "internal/partition TestUsedUpIsTold",
 	},
 	{
@@ -103,7 +103,7 @@ var leaseMutants = []mutant{
 		"missing condition", "shared limits are in force while the first partition has no jobs", "queue TestIdleFirstPartition",
 	},
 	{
-		"queue/lessor.go", `return a.Want > 0 || len(a.Keep) > 0 || a.N != a.had || a.spec.Algorithm == "cc" && a.N > 0 // until the calls end`, `return a.Want > 0 || len(a.Keep) > 0 || a.spec.Algorithm == "cc" && a.N > 0`,
+		"queue/lessor.go", `return a.Want > 0 || len(a.Keep) > 0 || a.N != a.had || a.Since > 0 || a.spec.Algorithm == "cc" && a.N > 0 // until the calls end`, `return a.Want > 0 || len(a.Keep) > 0 || a.spec.Algorithm == "cc" && a.N > 0`,
 		"missing write", "what a partition gives back of a quota goes to the others", "queue TestWhatTheLedgerHears",
 	},
 	{
@@ -121,5 +121,45 @@ var leaseMutants = []mutant{
 	{
 		"queue/internal/store/lease_grant.lua", `if entry.unit ~= '' or entry.asker then`, `if entry.asker then`,
 		"missing branch", "lanes that wait for a shared unit go on with a lease of it", "queue TestGrantOfAUnitReachesAllLanes",
+	},
+	{
+		"internal/partition/pool.go", `if full := l.s.Rate.after(Point{US: at}, out); l.s.Next.before(full) {`, `if full := l.s.Rate.after(Point{US: at}, 0*out); l.s.Next.before(full) {`,
+		"missing condition", "permits that are leased have their room in the pool", "internal/partition TestPoolIsNoFullerThanItsBurst",
+	},
+	{
+		"internal/partition/pool.go", `back = min(back, acc.lacked(a.Since))`, `back = min(back, max(back, acc.lacked(a.Since)))`,
+		"missing condition", "nothing comes back to a pool that was full since", "internal/partition TestUnusedComesBack",
+	},
+	{
+		"internal/partition/pool.go", `l.room(acc.Until, out)`, `l.room(0*acc.Until, out)`,
+		"clock", "a lease of a pool has its room until it ends", "internal/partition TestLeaseOfAPoolEnds",
+	},
+	{
+		"internal/partition/pool.go", `acc.N = acc.Spent // nobody knows what was spent of the rest, so all of it was`, `acc.Spent = acc.N // nobody knows what was spent of the rest, so all of it was`,
+		"missing write", "nothing of a lease that ended is spent", "internal/partition TestLeaseOfAPoolEnds",
+	},
+	{
+		"internal/partition/ledger.go", `return n - n%least // what is too little for a call would only come back`, `return n // what is too little for a call would only come back`,
+		"rounding", "a grant is of whole calls, so that what comes back is nobody's loss", "internal/partition TestGrantsAreOfWholeCalls",
+	},
+	{
+		"internal/limitlua/limits.lua", `s.leaving[#s.leaving + 1] = {till = till, n = n}`, `s.leaving[#s.leaving + 1] = {till = till, n = 0}`,
+		"missing write", "a call of a pool has its room until it has left", "queue/internal/store TestLeasesAreHolders",
+	},
+	{
+		"internal/limitlua/limits.lua", `s.back = s.back + n`, `s.back = s.back + 0 * n`,
+		"missing write", "what a call did not use comes back to the pool", "queue/internal/store TestLeasesAreHolders",
+	},
+	{
+		"internal/limitlua/limits.lua", `s.last, s.mark, s.spent = last, nil, used`, `s.last, s.mark, s.spent = last, nil, 0 * used`,
+		"missing write", "what was used of a pool before it was shared is", "queue TestWhatIsUsedWhenPartitionsChange",
+	},
+	{
+		"queue/lessor.go", `return a.Want > 0 || len(a.Keep) > 0 || a.N != a.had || a.Since > 0 || a.spec.Algorithm == "cc" && a.N > 0 // until the calls end`, `return a.Want > 0 || len(a.Keep) > 0 || a.N != a.had || a.spec.Algorithm == "cc" && a.N > 0 // until the calls end`,
+		"missing condition", "what comes back of a pool is told, although its partition has no jobs", "queue TestUnusedTokensComeBack",
+	},
+	{
+		"queue/operate/publish.go", `one.Spec.Pool = one.Spec.Leased && limit.Pooled()`, `one.Spec.Pool = false`,
+		"missing write", "permits of a metered limit come back to all partitions", "queue TestUnusedTokensComeBack",
 	},
 }

@@ -143,7 +143,8 @@ func (m *Mover) unshare(ctx context.Context, tx *redis.Tx, q *effective.Queue, l
 	buckets := map[string]string{ledger: fmt.Sprintf("%d {}", max(number+1, uint64(now.Val().UnixMicro())))}
 	var gone []string
 	for i, limit := range limits {
-		limit.Spec.Leased = false
+		leased := limit.Spec
+		limit.Spec.Leased, limit.Spec.Pool = false, false
 		if limit.Spec.Algorithm == "cc" {
 			gone = append(gone, callsKey(home, limit))
 			continue
@@ -154,7 +155,7 @@ func (m *Mover) unshare(ctx context.Context, tx *redis.Tx, q *effective.Queue, l
 		}
 		of := ledgers[limit.Name]
 		if of == nil { // nobody has asked yet
-			of = &store.Ledger{Ledger: partition.NewLedger(limit.Spec)}
+			of = &store.Ledger{Ledger: partition.NewLedger(leased)}
 		}
 		buckets[key] = of.Ledger.Alone(now.Val().UnixMicro(), leases[limit.Name])
 		if _, pause, paused := strings.Cut(was, " !"); paused {

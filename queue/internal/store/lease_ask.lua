@@ -5,7 +5,7 @@
 -- ARGV[2]   shift_us: by how much the ledger's clock is ahead of this Redis's
 -- ARGV[3]   horizon_us: until when from now jobs count that their own limits hold back
 -- ARGV[4]   calendars as JSON, '' for none
--- Returns   1 if the queue has leased limits, else 0; then for each {name, tenant, budget, a, p, r, b, w, calendar, id, version, want, least,
+-- Returns   1 if the queue has leased limits, else 0; then for each {name, tenant, budget, pool, a, p, r, b, w, calendar, id, version, want, least,
 --           weight, firsts, keep}, see Ask in internal/partition. What a bucket does not keep it never
 --           spends. keep has what lease_keep returns; of a quota then 1 if all of it is used up, else 0.
 --           tenant is '' for all together; budget is 1 for a limit of several queues
@@ -15,8 +15,8 @@
 local now = clock()
 local shift, horizon = tonumber(ARGV[2]), now + tonumber(ARGV[3])
 local FEW = 8
--- Of a quota, no partition gets more at once than it could send until it asks again, so that others get
--- some of it, too.
+-- Of a quota or a pool, no partition gets more at once than it could send until it asks again, so that others
+-- get some of it, too.
 local MANY = 500
 -- Of each limit per tenant, so many buckets ask at once. One that has permits for no job gives them back
 -- after IDLE µs, and one of which nothing is left anywhere asks again after LATER µs.
@@ -116,7 +116,7 @@ local function lease_asks(entry, tenant, b, permits, n, weight, firsts)
   local keep, have = lease_keep(b, now, permits, n)
   if b.kind == 'quota' then keep[3] = used_up(b) and 1 or 0 end
   return {
-    entry.name, tenant, entry.budget and '1' or '0', spec.a, int(spec.p), int(spec.r), int(spec.b), int(spec.w or 0), words(spec.c or {}),
+    entry.name, tenant, entry.budget and '1' or '0', spec.pool and '1' or '0', spec.a, int(spec.p), int(spec.r), int(spec.b), int(spec.w or 0), words(spec.c or {}),
     int(b.id), int(b.version), int(math.max(0, permits - have)), int(n), string.format('%.17g', weight), int(math.floor(firsts)), words(keep),
   }, have
 end
@@ -194,7 +194,7 @@ local function ask()
   for _, entry in ipairs(shared_limits(now)) do
     if entry.spec.leased then
       local b, n = bucket(entry, now), math.max(1, share_of(entry, least))
-      local permits = math.ceil((b.kind == 'quota' and math.min(jobs, MANY) or jobs) * math.max(n, typical))
+      local permits = math.ceil((b.kind == 'lease' and jobs or math.min(jobs, MANY)) * math.max(n, typical))
       if over and not used_up(b) then permits = 0 end -- they would be of no use
       local one = lease_asks(entry, '', b, permits, n, weight, firsts)
       if not early(b) then asks[#asks + 1] = one end
@@ -208,7 +208,7 @@ local function ask()
       local calls = held + (over and 0 or math.ceil(math.min(jobs + more, MANY)))
       local keep, have = calls_keep(b, held, calls)
       asks[#asks + 1] = {
-        entry.name, '', '0', 'cc', '1', '1', int(entry.lease.spec.b), '0', {}, int(b.id), int(b.version),
+        entry.name, '', '0', '0', 'cc', '1', '1', int(entry.lease.spec.b), '0', {}, int(b.id), int(b.version),
         int(math.max(0, calls - have)), '1', string.format('%.17g', weight + others), '0', words(keep),
       }
     end

@@ -15,6 +15,18 @@ local function quota_keep(s, permits, least)
   return {keep, s.n}, keep - s.spent
 end
 
+-- pool_keep is lease_keep for a pool. It also returns how many permits calls spent that have left, how many spent ones
+-- came back, since when some did that the ledger may not know of, and the ledger's time.
+local function pool_keep(s, now, permits, least)
+  local keep, have = quota_keep(s, permits, least)
+  local spent = s.spent
+  for _, one in ipairs(s.leaving) do
+    if one.till > now + s.shift then spent = spent - one.n end
+  end
+  keep[3], keep[4], keep[5], keep[6] = spent, s.back, s.since, now + s.shift
+  return keep, have
+end
+
 -- calls_keep is lease_keep for a concurrency limit of which `held` calls are under way and `calls` could be.
 -- More than the partition's part of the limit is given back as calls end. Of calls that began before the limit was
 -- leased, the ledger learns first.
@@ -34,6 +46,7 @@ end
 -- `least` is what the next call takes.
 local function lease_keep(s, now, permits, least)
   if s.kind == 'quota' then return quota_keep(s, permits, least) end
+  if s.kind == 'pool' then return pool_keep(s, now, permits, least) end
   local have, keep = 0, {}
   now = now + s.shift
   for _, span in ipairs(s.spans) do
@@ -56,7 +69,8 @@ end
 
 -- lease_accept takes an answer of the ledger: the part of the limit that the bucket gets and how much of
 -- what can be leased is, in millionths, and what it has: spans by time, seven numbers each: p, r, b, from,
--- frac, end, frac; of a quota: n, from, end. Old answers change nothing.
+-- frac, end, frac; of a quota: n, from, end; of a pool: n, end, and what the ledger knows that came back. Old
+-- answers change nothing.
 local function lease_accept(s, version, share, used, numbers)
   if version <= s.version then return end
   s.version, s.share, s.used, s.dirty = version, share, used, true
@@ -64,6 +78,12 @@ local function lease_accept(s, version, share, used, numbers)
     local n, from, ends = unpack(numbers)
     if from ~= s.from or ends ~= s.ends then s.spent = 0 end
     s.n, s.keep, s.from, s.ends = n, n, from, ends
+    return
+  end
+  if s.kind == 'pool' then
+    local n, ends, back = unpack(numbers)
+    s.n, s.keep, s.ends = n, n, ends
+    if back == s.back then s.since = 0 end
     return
   end
   local function name(from, frac) return string.format('%.0f %.0f', from, frac) end

@@ -3,6 +3,7 @@ package store
 import (
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,11 +17,11 @@ import (
 
 // leaseScript does one step of a holder with a bucket: ARGV[7] is the time on the
 // ledger's clock, ARGV[8] by how much that is ahead, and ARGV[9] the step. A step that takes
-// ARGV[10] permits takes none before ARGV[11] µs have passed.
+// ARGV[10] permits takes none before ARGV[11] µs have passed. KEYS[2] is the family of the limit.
 var leaseScript = limitlua.NewScript(`
 local limit, shift = limit_read(1), tonumber(ARGV[8])
 local now = tonumber(ARGV[7]) - shift
-limit.leased = true
+limit.leased, limit.pool = true, KEYS[2] == 'pool'
 local bucket, reply = limit_open(limit, KEYS[1], now), {}
 limit_left(limit, bucket, now)
 bucket.shift = shift
@@ -32,6 +33,8 @@ if ARGV[9] == 'take' then
     limit_commit(limit, bucket, now, c, n)
     reply = {e + shift, c + shift}
   end
+elseif ARGV[9] == 'return' then
+  limit_refund(limit, bucket, now, tonumber(ARGV[11]) - shift, tonumber(ARGV[10]))
 elseif ARGV[9] == 'ask' then
   local keep, have = lease_keep(bucket, now, tonumber(ARGV[10]), tonumber(ARGV[11]))
   reply = {have, bucket.version, unpack(keep)}
@@ -52,24 +55,29 @@ func TestLeasesAreHolders(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := limitlua.Limit{Count: rapid.Int64Range(1, 100_000).Draw(t, "count"), Period: time.Duration(rapid.Int64Range(1, 5_000_000).Draw(t, "period")) * time.Microsecond}
 		most := rapid.Int64Range(1, 50).Draw(t, "most")
-		switch rapid.IntRange(0, 2).Draw(t, "algorithm") {
+		pool := false
+		switch rapid.IntRange(0, 3).Draw(t, "algorithm") {
 		case 0:
 			limit.Algorithm, limit.Burst = "token_bucket", most
+		case 3:
+			limit.Algorithm, limit.Burst, pool = "token_bucket", most, true
 		case 1:
 			limit.Algorithm, limit.Capacity = "leaky_bucket", most
 		default:
 			limit.Algorithm, limit.Count, limit.Period = "fixed_window", 4*most, time.Second
 		}
-		ledger := partition.NewLedger(limit.Spec(true, partition.Horizon))
-		spec := limit.Spec(true, time.Hour) // a slow rate's next slot is far ahead
-		key := "lease:" + rand.Text()       // the same cases are drawn again
+		spec := limit.Spec(true, partition.Horizon)
+		spec.Pool = pool
+		ledger, family := partition.NewLedger(spec), partition.Family(spec)
+		spec.Ahead = time.Hour.Microseconds() // a slow rate's next slot is far ahead
+		key := "lease:" + rand.Text()         // the same cases are drawn again
 		window := ""
 		if spec.Window > 0 {
 			window = fmt.Sprint(spec.Window)
 		}
 		us, shift := time.Now().UnixMicro(), rapid.Int64Range(-2_000_000, 2_000_000).Draw(t, "shift")
 		step := func(args ...any) []string {
-			reply, err := leaseScript.Run(t.Context(), client, []string{key}, append([]any{spec.Algorithm, spec.Permit, spec.Flow, spec.Burst, spec.Ahead, window, us, shift}, args...)...)
+			reply, err := leaseScript.Run(t.Context(), client, []string{key, family}, append([]any{spec.Algorithm, spec.Permit, spec.Flow, spec.Burst, spec.Ahead, window, us, shift}, args...)...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,37 +87,48 @@ func TestLeasesAreHolders(t *testing.T) {
 			}
 			return words
 		}
-		h := &partition.Holder{Member: "q", ID: "1"}
-		other := &partition.Holder{Member: "r", ID: "2"}
+		h := &partition.Holder{Member: "q", ID: "1", Pool: pool}
+		other := &partition.Holder{Member: "r", ID: "2", Pool: pool}
 		var late []partition.Answer
 		accept := func(answer partition.Answer) {
 			h.Accept(answer)
 			words := []any{"accept", answer.Version}
-			if spec.Algorithm == "fw" {
+			switch family {
+			case "fw":
 				words = append(words, answer.N, answer.From, answer.Until)
+			case "pool":
+				words = append(words, answer.N, answer.Until, answer.Back)
 			}
 			for _, s := range answer.Spans {
 				words = append(words, s.Permit, s.Flow, s.Burst, s.From.US, s.From.Units, s.End.US, s.End.Units)
 			}
 			step(words...)
 		}
+		type slotted struct{ n, latest int64 }
+		var gone []slotted
 		for range 40 {
 			us += rapid.Int64Range(0, 60_000).Draw(t, "passed")
-			switch rapid.IntRange(0, 3).Draw(t, "step") {
+			switch rapid.IntRange(0, 4).Draw(t, "step") {
 			case 0:
 				need := rapid.Int64Range(0, 60).Draw(t, "need")
 				least := rapid.Int64Range(0, 4).Draw(t, "least")
 				ask := h.Ask(us, partition.Need{Permits: need, Least: least, Weight: 1})
 				want := []string{fmt.Sprint(max(0, need-ask.Want)), fmt.Sprint(ask.Version)}
-				if spec.Algorithm == "fw" {
+				switch family {
+				case "fw":
 					want = []string{want[1], fmt.Sprint(ask.N)}
+				case "pool":
+					want = []string{want[1], fmt.Sprint(ask.N), fmt.Sprint(ask.Spent), fmt.Sprint(ask.Back), fmt.Sprint(ask.Since), fmt.Sprint(ask.At)}
 				}
 				for _, s := range ask.Keep {
 					want = append(want, fmt.Sprint(s.From.US), fmt.Sprint(s.From.Units), fmt.Sprint(s.End.US), fmt.Sprint(s.End.Units))
 				}
 				got := step("ask", need, least)
-				if spec.Algorithm == "fw" {
-					got = got[1:3] // without what it had
+				switch family { // without what it had
+				case "fw":
+					got = got[1:3]
+				case "pool":
+					got = slices.Concat(got[1:3], got[4:])
 				}
 				if strings.Join(got, " ") != strings.Join(want, " ") {
 					t.Fatalf("asks with %v, and a holder with %v", got, want)
@@ -120,16 +139,24 @@ func TestLeasesAreHolders(t *testing.T) {
 				if len(late) > 0 {
 					accept(late[rapid.IntRange(0, len(late)-1).Draw(t, "answer")])
 				}
+			case 2:
+				if pool && len(gone) > 0 {
+					one := gone[0]
+					gone = gone[1:]
+					h.Return(one.n, one.latest)
+					step("return", one.n, one.latest)
+				}
 			default:
 				n := rapid.Int64Range(1, min(most, 5)).Draw(t, "n")
 				want := ""
 				take := h.Take
-				if spec.Algorithm == "fw" {
+				if family != "rate" {
 					take = h.Spend
 				}
 				if slot, ok := take(us, 25_000, n); ok {
 					want = fmt.Sprint(slot.Earliest, " ", slot.Latest)
 					taken++
+					gone = append(gone, slotted{n, slot.Latest})
 				}
 				if got := strings.Join(step("take", n), " "); got != want {
 					t.Fatalf("%d permits: the bucket gives %q, and a holder %q", n, got, want)
@@ -151,7 +178,7 @@ func TestQuotaEndsBeforeItsWindow(t *testing.T) {
 	const now, ends = 1_000_000_000_900_000, 1_000_000_001_000_000
 	key := "lease:" + rand.Text()
 	step := func(args ...any) []any {
-		reply, err := leaseScript.Run(t.Context(), client, []string{key}, append([]any{spec.Algorithm, spec.Permit, spec.Flow, spec.Burst, spec.Ahead, spec.Window, now, 0}, args...)...)
+		reply, err := leaseScript.Run(t.Context(), client, []string{key, "fw"}, append([]any{spec.Algorithm, spec.Permit, spec.Flow, spec.Burst, spec.Ahead, spec.Window, now, 0}, args...)...)
 		if err != nil {
 			t.Fatal(err)
 		}
