@@ -32,7 +32,7 @@ func inFlight(n int64, per ...string) limits.Limit {
 // end, and other jobs go on.
 func TestLimitChangesItsNature(t *testing.T) {
 	rate := perTenant(1)
-	rate.Name, rate.Rate.Period, rate.Rate.Count, rate.Burst = "x", time.Hour, 20, 20 // its bucket lives as long
+	rate.Name, rate.Rate.Period, rate.Rate.Count, rate.Burst = "x", time.Hour, 200, 200 // its bucket lives as long; a slot that is missed is lost
 	for name, change := range map[string][2]limits.Limit{
 		"a concurrency becomes a rate": {inFlight(5, "tenant"), rate},
 		"a rate becomes a concurrency": {rate, inFlight(5, "tenant")},
