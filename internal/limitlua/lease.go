@@ -11,6 +11,7 @@ import (
 type Lease struct {
 	ID    int64       // names the holder at the ledger
 	Last  int64       // the latest moment given
+	At    int64       // when it was given, by the clock of Last
 	Spans []LeaseSpan // of a rate, by time
 
 	N, Spent, Keep int64 // but of a rate: permits, used ones included, up to how many may be used
@@ -51,7 +52,7 @@ func ReadLease(text string) (l Lease, err error) {
 	if !ok {
 		return Lease{}, notALease(text)
 	}
-	l = Lease{ID: n[0], kind: kind, shift: n[2], share: n[3], used: n[4], Last: n[5]}
+	l = Lease{ID: n[0], kind: kind, shift: n[2], share: n[3], used: n[4], Last: n[5], At: n[6]}
 	n = n[head:]
 	switch kind {
 	case "q":
@@ -73,8 +74,9 @@ func ReadLease(text string) (l Lease, err error) {
 func notALease(text string) error { return fmt.Errorf("bucket %.60q: it is not a leased bucket", text) }
 
 // fill sets what is stored of the bucket of a limit. now is the bucket's.
-func (l *Lease) fill(out *Stored, burst, now int64) {
+func (l *Lease) fill(out *Stored, limit *Spec, now int64) {
 	out.Share = min(float64(l.share)/1e6, 1)
+	burst, since := limit.Burst, max(0, now-l.At)
 	now += l.shift
 	for _, s := range l.Spans {
 		if next := max(s.Next, now); s.KeepUntil > next {
@@ -88,8 +90,11 @@ func (l *Lease) fill(out *Stored, burst, now int64) {
 	rest, own := 1-float64(l.used)/1e6, 0.0
 	if now < l.Ends {
 		own = float64(max(0, min(l.N, l.Keep)-l.Spent))
-	} else {
+	} else if l.kind == "q" {
 		rest = 1
+	}
+	if l.kind == "p" {
+		rest = min(1, rest+float64(since)*float64(limit.Flow)/float64(limit.Permit)/float64(burst))
 	}
 	out.Left = own + rest*out.Share*float64(burst)
 	out.Used = max(0, out.Share*float64(burst)-out.Left)

@@ -651,8 +651,9 @@ function make.pool()
     return now + s.shift < s.ends and math.max(0, math.min(s.n, s.keep) - s.spent) or 0
   end
 
-  function k.reset(_, s, now)
-    return s.used > 0 and math.max(0, s.ends - s.shift - now) or 0
+  -- What was used of all comes back meanwhile.
+  function k.reset(limit, s, now)
+    return math.max(0, math.ceil(s.used / 1000000 * limit.b * limit.p / limit.r) - (now - s.at))
   end
 
   return k

@@ -50,7 +50,7 @@ func (s Spec) Stored(text string, now int64, windows []int64) (Stored, error) {
 	if s.Leased && len(text) > 1 && strings.ContainsRune("lqp", rune(text[0])) && text[1] == ' ' {
 		lease, err := ReadLease(text)
 		if err == nil {
-			lease.fill(&out, s.Burst, now)
+			lease.fill(&out, &s, now)
 		}
 		return out, err
 	}

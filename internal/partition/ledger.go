@@ -204,7 +204,7 @@ type Ask struct {
 	Firsts  int64   `json:"firsts"`  // first jobs that it ever had
 
 	// Ahead is how much later than others the holder can ask again, in µs. Permits of a rate are leased as much
-	// further ahead.
+	// further ahead. It is in the time of the ask, too: that is when the answer arrives, at the latest.
 	Ahead int64 `json:"ahead,omitempty"`
 
 	// Keep is a rate's: the spans of the holder, without what it gives back. If it never asked, the limit was not
@@ -245,6 +245,9 @@ type Answer struct {
 // once, however often and late it arrives. In any case the answer is what the account is now,
 // so whoever missed an answer gets it with the next one.
 func (l *Ledger) Ask(now int64, a Ask) Answer {
+	if l.spec.Pool {
+		now -= a.Ahead // permits are spent when they arrive, which may be sooner
+	}
 	now = l.expire(now, a.Calendar)
 	acc := l.s.Accounts[a.Holder]
 	if acc == nil {

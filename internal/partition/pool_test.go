@@ -188,6 +188,21 @@ func TestForgottenHolderOfAPool(t *testing.T) {
 	r.gets(r.b, 10)
 }
 
+// TestPoolOfASlowRedis: what flows back while an answer is on its way is not leased with it.
+func TestPoolOfASlowRedis(t *testing.T) {
+	r := newPool(t)
+	r.now += 100 * second
+	r.gets(r.a, 10)
+	r.spent(r.a, 10)
+	r.ask(r.b, 1)
+	r.now += second
+	a := r.b.Ask(r.now, Need{Permits: 10, Weight: 1})
+	a.Ahead = 3 * second
+	if r.b.Accept(r.l.Ask(r.now+a.Ahead, a)); r.b.Held() != 1 {
+		t.Errorf("%d permits; want the one that flowed back", r.b.Held())
+	}
+}
+
 // TestUsedBeyondThePool: what calls turned out to have used beyond what they took is owed.
 func TestUsedBeyondThePool(t *testing.T) {
 	r := newPool(t)

@@ -23,6 +23,7 @@ local function pool_keep(s, now, permits, least)
   for _, one in ipairs(s.leaving) do
     if one.till > now + s.shift then spent = spent - one.n end
   end
+  s.at = now
   keep[3], keep[4], keep[5], keep[6] = spent, s.back, s.since, now + s.shift
   return keep, have
 end
