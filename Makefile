@@ -12,7 +12,7 @@ CORE := /(queue|throttle|throttle/httplimit)$$
 TIMED := ^TestTimed
 # Their tests that take one step after the other, so that the race detector has nothing to see, and that
 # take several times as long with it.
-STEPS := ^Test(ArchiveMoves|BurstAroundAnEdge|CancelManyForgetsNone|CapacityIsUsed|CounterSustainsItsRate|Events|HundredThousandTenants|LawOverChanges|LayersAtRandom|MeteredLimitIsUsed|Model|NoTenantMeetsAFieldOfOurs|NothingIsLostOrWonByRounding|OverridesFollowTheLimits|PartitionsAreOneQueue|PeriodicOverlapModel|PlainAnswersAlike|PolicingNeverGains|RedisPageNamesTheCode|RetryAfterIsTheMoment|ScriptsOnDamagedState|SettleGivesBackAnyPart|VerbsByState|WorkersFollowPauses)$$
+STEPS := ^Test(ArchiveMoves|BurstAroundAnEdge|CancelManyForgetsNone|CapacityIsUsed|CounterSustainsItsRate|Events|HundredThousandTenants|LawOverChanges|LayersAtRandom|MeteredLimitIsUsed|Model|NoTenantMeetsAFieldOfOurs|NothingIsLostOrWonByRounding|OverridesFollowTheLimits|PeriodicOverlapModel|PlainAnswersAlike|PolicingNeverGains|RedisPageNamesTheCode|RetryAfterIsTheMoment|ScriptsOnDamagedState|SettleGivesBackAnyPart|VerbsByState|WorkersFollowPauses)$$
 # Packages tested without the race detector, which takes several times the processor: models, which
 # start no goroutines or take their time; those whose tests judge programs, in which it would watch
 # only the tests; and, but for make test-long, those with which the libraries of providers would be
@@ -131,18 +131,19 @@ test-long: modern ## Run test with the long models at full length, after a chang
 faults: deps ## Break Redis, workers and receivers; write docs/reliability.md
 	$(GO) test -count 1 -timeout 60m -parallel 1 -v -run 'TestFaults$$' ./internal/test/faults -all -update
 
-# Tests of each part of package queue, a few seconds, that make test also runs on a Cluster.
+# Tests of each part of package queue, a few seconds, that make test also runs on a Cluster: without the
+# race detector, which sees them on one server, and in make test-cluster.
 PARTS := Unregister|RecordIsOnce|Verb|Override|Pause|Recover|Key|Cancel|Gauges|ListJobs|Explain|LostReply|Workers\b|UnservedIsSaid|PartitionsChange|JobsOfATenant|Renewed|ServedAtOnce
 test-parts: test-packages test-modules
-	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))'
+	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))' RACE=
 
-# The tests to run on a Cluster: without the race detector, which has seen them on one server.
+# The tests to run on a Cluster.
 CLUSTER ?= .
 
 .PHONY: test-cluster test-parts
 test-cluster: ## Run the tests of queues on a Redis Cluster, and those of its failovers
-	cd queue && HEADGATE_TEST_CLUSTER=1 $(PLAIN) -run '$(CLUSTER)' $(TESTFLAGS)
-	cd queue/inspect && HEADGATE_TEST_CLUSTER=1 $(PLAIN) -run '$(CLUSTER)' $(TESTFLAGS)
+	cd queue && HEADGATE_TEST_CLUSTER=1 $(TEST) -run '$(CLUSTER)' $(TESTFLAGS)
+	cd queue/inspect && HEADGATE_TEST_CLUSTER=1 $(TEST) -run '$(CLUSTER)' $(TESTFLAGS)
 
 .PHONY: bench
 bench: ## Run each benchmark once, to check that it works

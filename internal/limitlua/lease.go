@@ -11,7 +11,7 @@ import (
 type Lease struct {
 	ID    int64       // names the holder at the ledger
 	Last  int64       // the latest moment given
-	At    int64       // when it was given, by the clock of Last
+	At    int64       // when it was given, or of a pool when the bucket asked last, by the clock of Last
 	Spans []LeaseSpan // of a rate, by time
 
 	N, Spent, Keep int64 // but of a rate: permits, used ones included, up to how many may be used

@@ -73,9 +73,9 @@
 --            n permits of the window [from, until), of which `spent` were used, and up to
 --            `keep` may be
 --   pool     pool tb: "p id version shift share used last at n spent keep until back since LEAVING...",
---            likewise, but `spent` and `n` never begin anew; how many came back in all, and until
---            when the first call had left from which some did that the ledger may not know of; and
---            pairs of a moment, and how many permits were spent by calls that leave until then
+--            the first seven as in a lease. n and spent only grow. back counts all permits that calls
+--            gave back, and since is when the first of these calls had left of which the ledger may
+--            not know. LEAVING has pairs: a moment, and the permits of calls that leave before it
 -- A paused bucket has " !UNTIL REASON" behind its text, or behind the log's "@at".
 
 local function not_a_bucket(key) error('limits.lua: ' .. key .. ' holds no bucket', 0) end

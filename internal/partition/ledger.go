@@ -395,7 +395,8 @@ func (l *Ledger) convert(now int64) {
 	l.s.Rate = is
 	owed := float64(max(0, l.s.Next.up()-now))
 	slower := float64(is.Permit) / float64(is.Flow) * float64(was.Flow) / float64(was.Permit)
-	if most := math.Exp2(51); slower > 1 || l.spec.Pool { // which gives no moments
+	// No slots were given of a pool, so a faster rate holds for what is owed, too.
+	if most := math.Exp2(51); slower > 1 || l.spec.Pool {
 		owed = min(math.Ceil(owed*slower), most)
 	}
 	l.s.Next = Point{US: now + int64(owed)}

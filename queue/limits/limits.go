@@ -57,8 +57,8 @@ type Queue struct {
 	// Partitions is over how many partitions the tenants are spread, at most [MaxPartitions]. Each
 	// is in a slot of a Redis Cluster of its own, and so on one of its nodes. All limits must be per
 	// tenant then but those that are [Limit.Leased], of which one may be a token bucket or a leaky
-	// bucket that counts calls. 0 means 1. When another number is published, the tenants that belong elsewhere move
-	// with all their jobs while the queue runs. [operate.Publish] refuses it until an earlier change
+	// bucket that counts calls. 0 means 1. When another number is published, the tenants that belong
+	// elsewhere move with all their jobs while the queue runs. [operate.Publish] refuses it until an earlier change
 	// has ended. On the way to 1, limits must be such as partitions can have until the change has ended.
 	Partitions int
 

@@ -156,7 +156,7 @@ var leaseMutants = []mutant{
 	},
 	{
 		"queue/lessor.go", `return a.Want > 0 || len(a.Keep) > 0 || a.N != a.had || a.Since > 0 || a.spec.Algorithm == "cc" && a.N > 0 // until the calls end`, `return a.Want > 0 || len(a.Keep) > 0 || a.N != a.had || a.spec.Algorithm == "cc" && a.N > 0 // until the calls end`,
-		"missing condition", "what comes back of a pool is told, although its partition has no jobs", "queue TestUnusedTokensComeBack",
+		"missing condition", "the ledger learns what calls gave back, although their partition has no more jobs", "queue TestUnusedTokensComeBack",
 	},
 	{
 		"queue/operate/publish.go", `one.Spec.Pool = one.Spec.Leased && limit.Pooled()`, `one.Spec.Pool = false`,

@@ -1,0 +1,104 @@
+package queue
+
+import (
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/limitlua"
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+)
+
+// sharedTokens returns a queue whose partitions share 20 tokens, of which one flows back in an hour.
+func sharedTokens(t *testing.T) *leased {
+	t.Helper()
+	server := redistest.Start(t)
+	return newLeased(t, server.Client(), server.Options(), tokens(20))
+}
+
+// TestSharedTokens: partitions spend what is in one bucket of tokens, whichever of them has jobs. Explain names the
+// limit for a job for which too few are left.
+func TestSharedTokens(t *testing.T) {
+	t.Parallel()
+	l := sharedTokens(t)
+	l.costs = map[string]int64{"tokens": 3}
+	tenants := l.everywhere(1)
+	l.enqueue(2, tenants...)
+	l.work()
+	until(t, "six of eight jobs are called", func() bool { return len(l.all()) == 6 })
+	in := inspect.New(l.client)
+	held := 0
+	until(t, "two say that tokens hold them", func() bool {
+		held = 0
+		for _, home := range l.layout.Names() {
+			page, err := in.ListJobs(t.Context(), "q", inspect.JobQuery{State: lifecycle.StateWaiting, Tenant: l.of(home, 1)[0]})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, job := range page.Jobs {
+				e, err := in.Explain(t.Context(), "q", job.ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				// Two tokens are left, and the third comes in an hour.
+				if e.HeldBy != nil && e.HeldBy.Limit == "tokens" && time.Until(e.At) > time.Minute {
+					held++
+				}
+			}
+		}
+		return held == 2
+	})
+	gauges, err := in.Gauges(t.Context(), "q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// All of it for the two who wait, and what it was for the others when they asked last.
+	if used := gauges.Limits[0].Used; used < 0.5 || used > 1 {
+		t.Errorf("%v of the tokens are said to be used; want most of them", used)
+	}
+	if n := len(l.all()); n != 6 {
+		t.Errorf("%d calls of 3 tokens, of 20", n)
+	}
+}
+
+// TestTokensUsedBeyondTheEstimate: what calls used of shared tokens beyond what they took is owed by all partitions.
+func TestTokensUsedBeyondTheEstimate(t *testing.T) {
+	t.Parallel()
+	l := sharedTokens(t)
+	l.costs, l.used = map[string]int64{"tokens": 4}, map[string]int64{"tokens": 20}
+	l.work()
+	l.enqueue(1, l.of("q", 1)...)
+	until(t, "the ledger knows what the call used", func() bool {
+		text := l.client.Get(t.Context(), store.Key("q", "b:tokens:")).Val()
+		lease, err := limitlua.ReadLease(text)
+		return err == nil && lease.N >= 20 && lease.Spent == lease.N // more, if it missed its first slot
+	})
+	job, err := NewClient(l.client).Enqueue(t.Context(), Job{Kind: "call", Queue: "q", Tenant: l.of("q@3", 1)[0], Payload: 1, Costs: l.costs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := inspect.New(l.client)
+	until(t, "a job of another partition is held", func() bool {
+		e, err := in.Explain(t.Context(), "q", job.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e.HeldBy != nil && e.HeldBy.Limit == "tokens"
+	})
+}
+
+// TestUnusedTokensComeBack: what a call did not use of shared tokens lets a job of another partition go, although the
+// one that had them has no more jobs.
+func TestUnusedTokensComeBack(t *testing.T) {
+	t.Parallel()
+	l := sharedTokens(t)
+	l.costs, l.used = map[string]int64{"tokens": 20}, map[string]int64{"tokens": 2}
+	l.work()
+	for i, home := range l.layout.Names() {
+		l.costs = map[string]int64{"tokens": int64(20 - 2*i)}
+		l.enqueue(1, l.of(home, 1)...)
+		until(t, "a job of "+home+" is called", func() bool { return len(l.all()) == i+1 })
+	}
+}
