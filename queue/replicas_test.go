@@ -337,6 +337,50 @@ func TestNoReplica(t *testing.T) {
 	}
 }
 
+// TestAcceptedByThePrimary: once the primary has accepted the jobs of a request, a later try without an
+// answer does not hide that.
+func TestAcceptedByThePrimary(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
+	server := redistest.Start(t)
+	safeAndPlain(t, server.Client())
+	mine := redis.NewClient(server.Client().Options())
+	defer mine.Close()
+	job := Job{Kind: "call", Queue: "safe", Tenant: "a", Key: "k"}
+	if _, err := NewClient(mine).Enqueue(within(t, 2*time.Second), job); !errors.Is(err, ErrNotReplicated) {
+		t.Fatal(err) // which also loads the script
+	}
+	mine.AddHook(&deadAfter{kill: server.Kill})
+	conflict := job
+	conflict.Payload = json.RawMessage(`{"another":1}`)
+	results := NewClient(mine).EnqueueMany(within(t, 4*time.Second), []Job{job, conflict})
+	if err := results[0].Err; !errors.Is(err, ErrUnknown) || !errors.Is(err, ErrNotReplicated) || !strings.Contains(err.Error(), "; the last try: ") {
+		t.Errorf("after the primary had accepted the job, it died: %v", err)
+	}
+	if err := results[1].Err; !errors.Is(err, ErrConflict) {
+		t.Errorf("after the primary had refused the job, it died: %v", err)
+	}
+}
+
+// deadAfter is a hook on a client that kills its server after the first WAIT that was answered.
+type deadAfter struct {
+	once sync.Once
+	kill func()
+}
+
+func (*deadAfter) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (*deadAfter) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (d *deadAfter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		if last := cmds[len(cmds)-1]; last.Name() == "wait" && last.Err() == nil {
+			d.once.Do(d.kill)
+		}
+		return err
+	}
+}
+
 // TestOneWait: a request waits for replicas once, whatever jobs it has, and jobs of other queues do
 // not wait.
 func TestOneWait(t *testing.T) {

@@ -80,8 +80,16 @@ func (c *Client) deliver(ctx context.Context, r *request, again *retry) ([]any, 
 // persist takes the answers or the error of a request's last try. After an error it tries
 // the request again while that may help. It returns what deliver does.
 func (c *Client) persist(ctx context.Context, r *request, answers []any, err error, again *retry) ([]any, error) {
+	var onPrimary error // of the latest try that the primary accepted; a later one without an answer says less
+	var accepted []any
 	for err != nil {
+		if errors.Is(err, ErrNotReplicated) {
+			onPrimary, accepted = err, answers
+		}
 		if certain(err) && !passing(err) || c.owed && errors.Is(err, ErrNotReplicated) || !again.wait(ctx, r.unknown) {
+			if onPrimary != nil && !errors.Is(err, ErrNotReplicated) {
+				answers, err = accepted, fmt.Errorf("%w; the last try: %w", onPrimary, err)
+			}
 			if !r.unknown.IsZero() {
 				return answers, fmt.Errorf("enqueue in %q: %w: %w", partition.QueueOf(r.home), ErrUnknown, err)
 			}

@@ -119,7 +119,7 @@ func TestBatchWhileItComes(t *testing.T) {
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // Redis tells nobody
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // Redis tells nobody
 		if totals, err := inspect.New(r.redis).Totals(t.Context(), r.queue); err != nil || totals.Waiting >= chunkLines {
 			break
 		}
@@ -143,7 +143,7 @@ func TestBatchOfSingleTenants(t *testing.T) {
 		t.Errorf("%s", got.body)
 	}
 	var n int64
-	for deadline := time.Now().Add(10 * time.Second); n == 0 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); n == 0 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		n = server.Client().LLen(t.Context(), refusedKey).Val()
 	}
 	if n != 1 {

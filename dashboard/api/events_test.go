@@ -20,7 +20,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// watching reads a stream; next is its next event of a name.
+// watching reads a stream.
 type watching struct {
 	t     testing.TB
 	lines *bufio.Reader
@@ -29,7 +29,7 @@ type watching struct {
 
 func (r *rig) watch(query string) *watching {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithCancel(r.t.Context())
 	r.t.Cleanup(cancel)
 	request, err := http.NewRequestWithContext(ctx, "GET", r.server.URL+Base+"/events"+query, nil)
 	if err != nil {
@@ -49,32 +49,39 @@ func (r *rig) watch(query string) *watching {
 	return &watching{r.t, bufio.NewReader(response.Body), cancel}
 }
 
+// next returns the next event of a name.
 func (w *watching) next(name string) map[string]any {
 	w.t.Helper()
-	event := ""
+	return w.until(name, func(map[string]any) bool { return true })
+}
+
+// until skips events until one of a name is as it should be, which may take a minute.
+func (w *watching) until(name string, is func(map[string]any) bool) map[string]any {
+	w.t.Helper()
+	patience := time.AfterFunc(time.Minute, w.end)
+	defer patience.Stop()
+	event, last := "", "nothing"
 	for {
 		line, err := w.lines.ReadString('\n')
 		if err != nil {
-			w.t.Fatalf("the stream ended before %q: %v", name, err)
+			w.t.Fatalf("the stream ended before the %q that was waited for: %v; it said last: %s", name, err, last)
 		}
 		if rest, ok := strings.CutPrefix(line, "event: "); ok {
 			event = strings.TrimSpace(rest)
 		}
-		if rest, ok := strings.CutPrefix(line, "data: "); ok && event == name {
-			var data map[string]any
-			if err := json.Unmarshal([]byte(rest), &data); err != nil {
-				w.t.Fatal(err)
-			}
-			return data
+		rest, ok := strings.CutPrefix(line, "data: ")
+		if !ok {
+			continue
 		}
-	}
-}
-
-// until skips events until one is as it should be.
-func (w *watching) until(name string, is func(map[string]any) bool) map[string]any {
-	w.t.Helper()
-	for {
-		if data := w.next(name); is(data) {
+		last = event + " " + rest
+		if event != name {
+			continue
+		}
+		var data map[string]any
+		if err := json.Unmarshal([]byte(rest), &data); err != nil {
+			w.t.Fatal(err)
+		}
+		if is(data) {
 			return data
 		}
 	}
@@ -130,7 +137,7 @@ func TestEvents(t *testing.T) {
 	// The call is spread over the seconds between two looks, the last of which may not be over.
 	history := r.want(200, `"step_seconds":1`, "GET", "/queues/"+r.queue+"/history", "")
 	const rounding = 0.005 * 3 // of the hundredths of three points
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		sent := 0.0
 		for _, p := range history.get(t, "points").([]any) {
 			sent += p.(map[string]any)["sent"].(float64)

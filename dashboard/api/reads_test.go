@@ -170,7 +170,7 @@ func TestEstimate(t *testing.T) {
 	r.want(202, "", "POST", "/jobs", r.job("acme", ""))
 	at := "/queues/" + r.queue + "/estimate"
 	// What the server read before the job came is used for a moment.
-	for end := time.Now().Add(10 * time.Second); r.want(200, "", "POST", at, `{"tenant":"acme","jobs":100}`).get(t, "waiting") != 1.0 && time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); r.want(200, "", "POST", at, `{"tenant":"acme","jobs":100}`).get(t, "waiting") != 1.0 && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 	}
 	got := r.want(200, `"waiting":1`, "POST", at, `{"tenant":"acme","jobs":100}`)

@@ -228,7 +228,7 @@ func TestNarrowedKey(t *testing.T) {
 		if err := w.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // Redis tells nobody
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // Redis tells nobody
 			totals, err := inspect.New(r.redis).Totals(t.Context(), r.queue)
 			if err != nil {
 				t.Fatal(err)

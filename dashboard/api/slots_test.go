@@ -51,7 +51,7 @@ func TestShareOfAKey(t *testing.T) {
 		defer r.api.batches.mu.Unlock()
 		return r.api.batches.keys["greedy"]
 	}
-	for deadline := time.Now().Add(10 * time.Second); inProgress() < maxBatches/2; time.Sleep(5 * time.Millisecond) { // the last ones are on their way
+	for deadline := time.Now().Add(time.Minute); inProgress() < maxBatches/2; time.Sleep(5 * time.Millisecond) { // the last ones are on their way
 		if time.Now().After(deadline) {
 			t.Fatal("the batches do not begin")
 		}
