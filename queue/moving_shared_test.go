@@ -129,7 +129,7 @@ func TestWhatIsUsedWhenPartitionsChange(t *testing.T) {
 	bucket := func(limit string) []string {
 		return strings.Fields(client.Get(ctx, store.Key(r.queue, "b:"+limit+":")).Val())
 	}
-	until := bucket("rate")[1] // when the next permit comes
+	free := bucket("rate")[1] // when the next permit comes
 	// tokens checks how many are used, of which one comes back in an hour.
 	tokens := func(when string) {
 		t.Helper()
@@ -140,6 +140,10 @@ func TestWhatIsUsedWhenPartitionsChange(t *testing.T) {
 		}
 	}
 	tokens("at first")
+	until(t, "the slots of these calls are over", func() bool { // until then they use a part of a token more
+		last, _ := strconv.ParseInt(bucket("tokens")[5], 10, 64)
+		return client.Time(ctx).Val().UnixMicro() > last
+	})
 	set := func(n int) limits.Set {
 		return limits.Set{
 			Queues:  map[string]limits.Queue{r.queue: {Partitions: n, Limits: all}},
@@ -173,8 +177,8 @@ func TestWhatIsUsedWhenPartitionsChange(t *testing.T) {
 	used := map[string]int64{"day": 2, "calls": 2, "tokens": 6}
 	for _, a := range asks {
 		switch {
-		case a.limit == "rate" && (len(a.Keep) != 1 || fmt.Sprint(a.Keep[0].End.US) != until):
-			t.Errorf("the first ask has the spans %+v; want one that ends at %s", a.Keep, until)
+		case a.limit == "rate" && (len(a.Keep) != 1 || fmt.Sprint(a.Keep[0].End.US) != free):
+			t.Errorf("the first ask has the spans %+v; want one that ends at %s", a.Keep, free)
 		case a.limit != "rate" && a.N != used[a.limit]:
 			t.Errorf("the first ask says that %d of %s are used; want %d", a.N, a.limit, used[a.limit])
 		}
@@ -201,8 +205,8 @@ func TestWhatIsUsedWhenPartitionsChange(t *testing.T) {
 	if got, err := operate.Compare(ctx, client, set(1)); err != nil || !got[0].Equal() {
 		t.Errorf("at the end, the limits are not those that were published: %+v, %v", got, err)
 	}
-	if rate, day := bucket("rate"), bucket("day"); rate[1] != until || day[3] != "2" || day[0] != "f" {
-		t.Errorf("the rate is used until %s, and the quota is %v; want %s, and 2 used", rate[1], day, until)
+	if rate, day := bucket("rate"), bucket("day"); rate[1] != free || day[3] != "2" || day[0] != "f" {
+		t.Errorf("the rate is used until %s, and the quota is %v; want %s, and 2 used", rate[1], day, free)
 	}
 	tokens("after two changes")
 	if left := redistest.Keys(t, client, "headgate:{"+r.queue+"*}:*"); slices.ContainsFunc(left, func(key string) bool {
@@ -220,8 +224,8 @@ func TestWhatIsUsedWhenPartitionsChange(t *testing.T) {
 	// The same when nobody asks for a lease in between.
 	move(arrange(2))
 	move(arrange(1))
-	if rate, day := bucket("rate"), bucket("day"); rate[1] != until || day[3] != "2" {
-		t.Errorf("without an ask the rate is used until %s, and the quota is %v; want %s, and 2 used", rate[1], day, until)
+	if rate, day := bucket("rate"), bucket("day"); rate[1] != free || day[3] != "2" {
+		t.Errorf("without an ask the rate is used until %s, and the quota is %v; want %s, and 2 used", rate[1], day, free)
 	}
 	tokens("without an ask")
 

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/headgate/headgate/internal/limitlua"
@@ -9,6 +10,7 @@ import (
 // Alone returns the text of the bucket of the limit from now on, if nobody shares it any more. leases are the buckets
 // of holders, who spend nothing of them any more: what they have not spent is not used, and what other holders have
 // may be. A holder that the ledger does not know never asked. A concurrency limit has no text: its calls are known.
+// The ledger is of no use any more.
 func (l *Ledger) Alone(now int64, leases map[string]limitlua.Lease) string {
 	last := int64(0)
 	for _, lease := range leases {
@@ -20,12 +22,16 @@ func (l *Ledger) Alone(now int64, leases map[string]limitlua.Lease) string {
 		return limitlua.Rate(until.US, until.Units, l.s.Rate.Permit, l.s.Rate.Flow, last, now)
 	case l.spec.Pool:
 		l.fill(now)
-		until := l.s.Rate.after(l.s.Next, -l.Unspent(leases))
-		for holder, lease := range leases {
-			if l.s.Accounts[holder] == nil {
-				until = l.s.Rate.after(until, lease.Spent)
+		for _, holder := range slices.Sorted(maps.Keys(leases)) {
+			acc := l.s.Accounts[holder]
+			if acc == nil {
+				acc = &account{}
 			}
+			owed, unspent := acc.owes(leases[holder].Spent)
+			l.s.Next = l.s.Rate.after(l.s.Next, owed)
+			l.comeBack(min(unspent, acc.Lack))
 		}
+		until := l.s.Next
 		return limitlua.Rate(until.US, until.Units, l.s.Rate.Permit, l.s.Rate.Flow, last, now)
 	case l.spec.Algorithm == "fw":
 		start, end, used := l.usedOf(now, leases)

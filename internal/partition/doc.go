@@ -45,6 +45,9 @@
 //     the last one had. Of a rate this passes by itself; of a quota it is lost until the window
 //     ends, because nobody knows what was spent, and of a pool as if it was; calls at once come back
 //     when the lease ends.
+//   - A holder that hangs: of a pool, what it had counts as spent when its lease ends. When it asks again, what it
+//     had not spent comes back, but no more than the bucket lacked ever since: had it come back then, the rest
+//     would have found no room.
 //   - A ledger that was lost, or that a failover set back: [Ledger.Lost] leases nothing that may
 //     be leased already.
 //

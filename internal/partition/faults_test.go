@@ -28,6 +28,7 @@ type world struct {
 	now     int64
 	stride  int64 // of time, in µs, in each step
 	holders []*Holder
+	hang    map[*Holder]int64 // until when
 	lives   int
 	asks    []Ask
 	answers []delivery
@@ -71,6 +72,10 @@ func (w *world) roll(n int64) int64 { return w.random.Int64N(n) }
 func (w *world) step(spend func(h *Holder)) {
 	i := w.roll(int64(len(w.holders)))
 	h := w.holders[i]
+	if w.now < w.hang[h] {
+		w.now += w.roll(w.stride)
+		return
+	}
 	switch what := w.roll(100); {
 	case what < 25:
 		need := Need{Permits: w.roll(60) - 15, Least: w.roll(3), Weight: float64(w.roll(5)), Firsts: w.roll(1000)}
@@ -199,8 +204,11 @@ func TestPoolUnderFaults(t *testing.T) {
 			latest int64
 		}
 		var flights []flight
-		for range 2400 {
+		for step := range 2400 {
 			w.step(func(h *Holder) {
+				if w.roll(50) == 0 { // its lease may end
+					w.hang = map[*Holder]int64{h: w.now + w.roll(3*poolLease.Microseconds())}
+				}
 				if len(flights) > 0 && w.roll(2) == 0 {
 					i := int(w.roll(int64(len(flights))))
 					f := flights[i]
@@ -216,7 +224,11 @@ func TestPoolUnderFaults(t *testing.T) {
 				if w.roll(2) == 0 { // most exchanges go well
 					h.Accept(w.ledger.Ask(w.now, h.Ask(w.now, Need{Permits: w.roll(2 * limit.Burst), Least: w.roll(3), Weight: 1})))
 				}
-				for range w.roll(60) {
+				calls := w.roll(60)
+				if step/100%2 == 0 { // the bucket fills up
+					calls = 0
+				}
+				for range calls {
 					n, pickup := 1+w.roll(5), w.roll(20_000)
 					if slot, ok := h.Spend(w.now, pickup, n); ok {
 						flights = append(flights, flight{h, len(w.calls), slot.Latest})

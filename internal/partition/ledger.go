@@ -45,15 +45,17 @@ type account struct {
 	Member  string `json:"member"`
 	Version uint64 `json:"version"` // changes whenever the account does
 	Asked   int64  `json:"asked"`
-	Spans   []Span `json:"spans,omitempty"` // of a rate
-	N       int64  `json:"n,omitempty"`     // of a quota or a pool: used ones count
-	Spent   int64  `json:"spent,omitempty"` // of a pool: those of N whose calls have left
-	Back    int64  `json:"back,omitempty"`  // of a pool: how many spent ones came back, in all
-	Told    int64  `json:"told,omitempty"`  // of a pool: calls that left until then are known to have
-	Lows    []low  `json:"lows,omitempty"`  // of a pool
-	Until   int64  `json:"until,omitempty"` // of a concurrency limit or a pool
-	Fair    int64  `json:"fair,omitempty"`  // the same: what it should have, as it was told
-	Over    bool   `json:"over,omitempty"`  // of a quota or a pool: it was told that nothing is left for its next call
+	Spans   []Span `json:"spans,omitempty"`  // of a rate
+	N       int64  `json:"n,omitempty"`      // of a quota or a pool: used ones count
+	Spent   int64  `json:"spent,omitempty"`  // of a pool: those of N whose calls have left
+	Back    int64  `json:"back,omitempty"`   // of a pool: how many spent ones came back, in all
+	Told    int64  `json:"told,omitempty"`   // of a pool: calls that left until then are known to have
+	Lows    []low  `json:"lows,omitempty"`   // of a pool
+	Lapsed  int64  `json:"lapsed,omitempty"` // of a pool: permits whose lease ended, which count as spent until the holder says
+	Lack    int64  `json:"lack,omitempty"`   // of a pool: how many permits lacked to make it full, at least, since then
+	Until   int64  `json:"until,omitempty"`  // of a concurrency limit or a pool
+	Fair    int64  `json:"fair,omitempty"`   // the same: what it should have, as it was told
+	Over    bool   `json:"over,omitempty"`   // of a quota or a pool: it was told that nothing is left for its next call
 }
 
 // forgotten is how long the account of a holder that has nothing is remembered.
@@ -357,7 +359,8 @@ func (l *Ledger) expire(now int64, calendar []int64) int64 {
 			acc.N = 0
 			l.changed(acc)
 		}
-		if (acc.N == 0 || l.spec.Pool && acc.N <= acc.Spent) && len(acc.Spans) == 0 && now-acc.Asked > forgotten.Microseconds() {
+		has := l.spec.Pool && (acc.out() > 0 || min(acc.Lapsed, acc.Lack) > 0) || !l.spec.Pool && acc.N > 0 || len(acc.Spans) > 0
+		if !has && now-acc.Asked > forgotten.Microseconds() {
 			delete(l.s.Accounts, holder)
 		}
 	}

@@ -72,13 +72,36 @@ func (l *Ledger) fill(now int64) {
 	for _, acc := range ends {
 		l.room(acc.Until, out)
 		out -= acc.out()
-		acc.N = acc.Spent // nobody knows what was spent of the rest, so all of it was
+		if acc.Lapsed == 0 {
+			acc.Lack = math.MaxInt64
+		}
+		acc.Lapsed, acc.N = acc.Lapsed+acc.out(), acc.Spent // its holder alone knows what was spent of them
 		l.changed(acc)
 	}
 	l.room(now, out)
 	lack := l.s.Rate.permits(l.s.Rate.after(Point{US: now}, out), l.s.Next)
 	for _, acc := range l.s.Accounts {
 		acc.note(lack)
+		acc.Lack = min(acc.Lack, lack)
+	}
+}
+
+// owes returns how many permits more than it counts as used a pool has to count when a holder says that it keeps n:
+// those that calls used beyond what they took, less those that the holder gives back. unspent is how many of those that
+// lapsed the holder has not spent. It has had no others since.
+func (acc *account) owes(n int64) (owed, unspent int64) {
+	spent := max(0, min(n-acc.N, acc.Lapsed))
+	return n - acc.N - spent, acc.Lapsed - spent
+}
+
+// comeBack makes used permits of a pool unused, as if they had never been used.
+func (l *Ledger) comeBack(n int64) {
+	l.s.Next = l.s.Rate.after(l.s.Next, -n)
+	for _, acc := range l.s.Accounts {
+		acc.Lack = max(0, acc.Lack-n)
+		for i := range acc.Lows {
+			acc.Lows[i].Lack = max(0, acc.Lows[i].Lack-n)
+		}
 	}
 }
 
@@ -92,16 +115,11 @@ func (l *Ledger) room(at, out int64) {
 // askPool takes back what the holder does not keep, and what calls did not use, and leases permits of what is left.
 func (l *Ledger) askPool(now int64, acc *account, a *Ask) {
 	was, back := *acc, max(0, a.Back-acc.Back)
-	// More than it had was used by calls that took less.
-	owed := a.N - acc.N
-	acc.N, acc.Spent, acc.Back = a.N, min(a.Spent, a.N), acc.Back+back
-	back = min(back, acc.lacked(a.Since))
-	l.s.Next = l.s.Rate.after(l.s.Next, owed-back)
-	for _, other := range l.s.Accounts {
-		for i := range other.Lows {
-			other.Lows[i].Lack = max(0, other.Lows[i].Lack-back)
-		}
-	}
+	owed, unspent := acc.owes(a.N)
+	l.s.Next = l.s.Rate.after(l.s.Next, owed)
+	l.comeBack(min(back, acc.lacked(a.Since)))
+	l.comeBack(min(unspent, acc.Lack))
+	acc.N, acc.Spent, acc.Back, acc.Lapsed = a.N, min(a.Spent, a.N), acc.Back+back, 0
 	acc.Told = a.At
 	l.fill(now)
 

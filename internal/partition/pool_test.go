@@ -137,7 +137,8 @@ func TestUnusedBeforeItLeft(t *testing.T) {
 	r.gets(r.b, 8)
 }
 
-// TestLeaseOfAPoolEnds: permits of a holder that does not ask any more count as spent, up to when they could be.
+// TestLeaseOfAPoolEnds: permits of a holder that does not ask any more count as spent, up to when they could be. Those
+// that it had not spent come back when it asks again.
 func TestLeaseOfAPoolEnds(t *testing.T) {
 	r := newPool(t)
 	r.now += 100 * second
@@ -153,7 +154,40 @@ func TestLeaseOfAPoolEnds(t *testing.T) {
 	if r.a.Held() != 0 {
 		t.Errorf("it has %d permits of before", r.a.Held())
 	}
-	r.gets(r.a, 3)
+	r.gets(r.a, 3+6) // a part of a permit had flowed back that nobody knew of
+}
+
+// TestSpentBeforeItsLeaseEnded: what a holder spent before its lease ended is used once, although the ledger learns of it
+// afterwards, and the rest comes back as far as it lacked ever since.
+func TestSpentBeforeItsLeaseEnded(t *testing.T) {
+	for _, c := range []struct{ hours, others, want int64 }{
+		{0, 0, 6}, // of ten, four are spent
+		{3, 0, 9},
+		{3, 2, 7},
+		{8, 0, 10}, // two lacked still: two of the six come back
+		{8, 8, 1},  // less than two lacked when the other came
+		{8, 7, 2},
+		{100, 10, 0}, // all had flowed back
+		{100, 4, 6},
+	} {
+		spec := limitlua.Limit{Algorithm: "token_bucket", Count: 1, Period: time.Hour, Burst: 10}.Spec(true, Horizon)
+		spec.Pool = true
+		r := newPool(t)
+		r.l = NewLedger(spec)
+		r.gets(r.a, 10)
+		r.spend(r.a, 4)
+		r.now += (poolLease + time.Duration(c.hours)*time.Hour).Microseconds()
+		if c.others > 0 {
+			if r.ask(r.b, c.others); r.b.Held() != c.others {
+				t.Fatalf("after %d hours there are %d permits; want %d", c.hours, r.b.Held(), c.others)
+			}
+			r.spent(r.b, c.others)
+		}
+		r.ask(r.a, 0)
+		if r.gets(r.a, c.want); t.Failed() {
+			t.Fatalf("after %d hours, %d were others'", c.hours, c.others)
+		}
+	}
 }
 
 // TestLostPool: a lost ledger leases nothing until what was leased is over, and no more than flowed back since.

@@ -127,15 +127,27 @@ var leaseMutants = []mutant{
 		"missing condition", "permits that are leased have their room in the pool", "internal/partition TestPoolIsNoFullerThanItsBurst",
 	},
 	{
-		"internal/partition/pool.go", `back = min(back, acc.lacked(a.Since))`, `back = min(back, max(back, acc.lacked(a.Since)))`,
+		"internal/partition/pool.go", `l.comeBack(min(back, acc.lacked(a.Since)))`, `l.comeBack(min(back, max(back, acc.lacked(a.Since))))`,
 		"missing condition", "nothing comes back to a pool that was full since", "internal/partition TestUnusedComesBack",
+	},
+	{
+		"internal/partition/pool.go", `l.comeBack(min(unspent, acc.Lack))`, `l.comeBack(max(unspent, min(unspent, acc.Lack)))`,
+		"missing condition", "what a lease that ended had left comes back to a pool that was full since", "internal/partition TestSpentBeforeItsLeaseEnded",
+	},
+	{
+		"internal/partition/pool.go", `acc.Lack = min(acc.Lack, lack)`, `acc.Lack = max(acc.Lack, lack)`,
+		"missing write", "nobody notices that a pool is full while a lease is over", "internal/partition TestSpentBeforeItsLeaseEnded",
+	},
+	{
+		"internal/partition/pool.go", `spent := max(0, min(n-acc.N, acc.Lapsed))`, `spent := 0 * max(0, min(n-acc.N, acc.Lapsed))`,
+		"rounding to the caller's loss", "what was spent before a lease ended is owed twice", "internal/partition TestSpentBeforeItsLeaseEnded",
 	},
 	{
 		"internal/partition/pool.go", `l.room(acc.Until, out)`, `l.room(0*acc.Until, out)`,
 		"clock", "a lease of a pool has its room until it ends", "internal/partition TestLeaseOfAPoolEnds",
 	},
 	{
-		"internal/partition/pool.go", `acc.N = acc.Spent // nobody knows what was spent of the rest, so all of it was`, `acc.Spent = acc.N // nobody knows what was spent of the rest, so all of it was`,
+		"internal/partition/pool.go", `acc.Lapsed, acc.N = acc.Lapsed+acc.out(), acc.Spent // its holder alone knows what was spent of them`, `acc.Lapsed, acc.Spent = acc.Lapsed+acc.out(), acc.N // its holder alone knows what was spent of them`,
 		"missing write", "nothing of a lease that ended is spent", "internal/partition TestLeaseOfAPoolEnds",
 	},
 	{
