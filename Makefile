@@ -18,7 +18,7 @@ STEPS := ^Test(ArchiveMoves|BurstAroundAnEdge|CancelManyForgetsNone|CapacityIsUs
 # only the tests; and, but for make test-long, those with which the libraries of providers would be
 # compiled once more.
 MODELS := /(bench/scale|internal/(partition|redact)|internal/test/(acltest|cover|docs|golden|law|limitplots|mutants)|queue/internal/(cron|fluid))$$
-PROVIDERS := clients/(ai|email|payment|sandbox|webhook)|cmd/.*|internal/(jobline|payloads|settings|traceexport)|worker
+PROVIDERS := clients/(ai|email|payment|sandbox|webhook)|cmd/.*|internal/(jobline|payloads|settings|telemetry)|worker
 RACELESS := /(internal/test/.*|$(if $(HEADGATE_TEST_LONG),cmd/worker,$(PROVIDERS)))$$
 # In make test-long, they run a worker for minutes that must use all of its limits.
 ALONE := $(if $(HEADGATE_TEST_LONG),/cmd/worker$$)

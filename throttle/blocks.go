@@ -53,8 +53,8 @@ func NewBlocks(l *Limiter, size int64, hold time.Duration) (*Blocks, error) {
 		return nil, fmt.Errorf("throttle: blocks: the limiter must have a single limit without shards, and not a %s or %s", LeakyBucket, Concurrency)
 	case hold < time.Millisecond || hold > time.Minute:
 		return nil, fmt.Errorf("throttle: blocks: a hold of %v must be 1ms to 1m", hold)
-	case size < 2 || size > limit.quota(false)/2:
-		return nil, fmt.Errorf("throttle: blocks: a size of %d must be 2 to %d, half of what limit %q holds", size, limit.quota(false)/2, limit.Name)
+	case size < 2 || size > limit.Quota()/2:
+		return nil, fmt.Errorf("throttle: blocks: a size of %d must be 2 to %d, half of what limit %q holds", size, limit.Quota()/2, limit.Name)
 	}
 	return &Blocks{limiter: l, size: size, hold: hold, held: map[string]*block{}}, nil
 }
@@ -63,8 +63,16 @@ func NewBlocks(l *Limiter, size int64, hold time.Duration) (*Blocks, error) {
 // those of [Limiter.Take]. If the permits came from a block, Remaining is what the block
 // still has, and ResetAfter is 0.
 func (b *Blocks) Take(ctx context.Context, n int64, key string) (Decision, error) {
+	l := b.limiter
+	began := l.began()
+	d, err := b.take(ctx, n, key)
+	l.tell(Observation{Decision: d, Err: err, Took: l.since(began)})
+	return d, err
+}
+
+func (b *Blocks) take(ctx context.Context, n int64, key string) (Decision, error) {
 	if n < 1 || n > b.size {
-		return b.limiter.Take(ctx, n, key)
+		return b.limiter.take(ctx, n, []string{key})
 	}
 	own, err := b.block(ctx, key)
 	if err != nil {
@@ -85,12 +93,12 @@ func (b *Blocks) Take(ctx context.Context, n int64, key string) (Decision, error
 	}
 	// Read before Redis is asked: a slow answer shortens the time of the block.
 	until := time.Now().Add(b.hold)
-	r, err := b.limiter.Reserve(ctx, b.size, 0, key)
+	r, err := b.limiter.reserve(ctx, b.size, 0, []string{key})
 	if err != nil {
 		return Decision{}, err
 	}
 	if !r.Allowed {
-		return b.limiter.Take(ctx, n, key) // there may be enough for this one
+		return b.limiter.take(ctx, n, []string{key}) // there may be enough for this one
 	}
 	own.from, own.left, own.until = r, b.size, until
 	own.stop()

@@ -76,7 +76,7 @@ func (c crowd) prime() int64 {
 	if c.limit.Algorithm == LeakyBucket && c.within > 0 {
 		return int64(c.within.Seconds() * float64(c.limit.Rate.Count))
 	}
-	return c.limit.quota(c.within > 0)
+	return c.limit.Quota()
 }
 
 // crowdSeen is what the callers of one bucket saw, in µs.

@@ -18,8 +18,13 @@ import (
 const (
 	modeTake    = "take"
 	modeReserve = "reserve"
-	modePeek    = "peek"
+
+	modePeekTake    = "peek take"
+	modePeekReserve = "peek reserve"
 )
+
+// shaping reports whether a mode is about slots, so that a leaky bucket shapes.
+func shaping(mode string) bool { return mode == modeReserve || mode == modePeekReserve }
 
 const (
 	// maxTogether bounds the calls in one round trip, and so the time for which
@@ -197,7 +202,7 @@ func byTag(calls []*call) [][]*call {
 // takeRequest returns the run of take.lua for calls.
 func (l *Limiter) takeRequest(mode string, calls []*call) request {
 	form := police
-	if mode == modeReserve {
+	if shaping(mode) {
 		form = shape
 	}
 	within := time.Duration(0)
@@ -283,13 +288,16 @@ func (l *Limiter) answer(r request, reply any, err error) error {
 		}
 		limit := &l.limits[which-1]
 		if taken < 0 {
-			c.err = &CostError{Limit: limit.Name, Cost: c.n, Max: limit.maxCost(mode == modeReserve)}
+			c.err = &CostError{Limit: limit.Name, Cost: c.n, Max: limit.maxCost(shaping(mode))}
 			continue
 		}
 		d := &c.decision
-		d.Allowed, d.Limit, d.Quota = taken == 1, limit.Name, limit.quota(mode == modeReserve)
+		d.Allowed, d.Limit, d.Quota = taken == 1, limit.Name, limit.Quota()
+		if shaping(mode) {
+			d.Quota = limit.reserveQuota()
+		}
 		d.RetryAfter, d.Remaining, d.ResetAfter = span(at+3), number(at+4), span(at+5)
-		if d.Allowed || mode == modeReserve {
+		if d.Allowed || shaping(mode) {
 			d.Delay = span(at + 2)
 		}
 		if d.Allowed {

@@ -17,13 +17,13 @@ type Decision struct {
 	// permits left.
 	Limit string
 
-	// Quota is how many permits that limit holds when it is full: its burst, its
-	// capacity, the count of its window, or its concurrency.
+	// Quota is the largest Remaining that the limit can have: its burst, its capacity, the
+	// count of its window, or its concurrency. It is 1 for a reservation in a leaky bucket,
+	// from which one permit goes at a time.
 	Quota int64
 
-	// Remaining is how many permits that limit still has after this answer; 0
-	// during a pause. For a reservation in a leaky bucket with a Capacity it is how
-	// many more permits may wait.
+	// Remaining is how many more permits of that limit could go at once after this
+	// answer, whatever the algorithm; 0 during a pause.
 	Remaining int64
 
 	// Delay is how long after this answer the call may go; 0 means now. Only a
@@ -61,7 +61,7 @@ type CostError struct {
 
 // Error names the limit and both costs.
 func (e *CostError) Error() string {
-	return fmt.Sprintf("cost %d is more than limit %q ever admits at once (%d)", e.Cost, e.Limit, e.Max)
+	return fmt.Sprintf("throttle: cost %d is more than limit %q ever admits at once (%d)", e.Cost, e.Limit, e.Max)
 }
 
 // RefusedError reports that [Limiter.Wait] could not end in time: the slot lies after
@@ -75,5 +75,5 @@ func (e *RefusedError) Error() string {
 	if e.Paused != "" {
 		why = " (paused: " + clip(e.Paused) + ")"
 	}
-	return fmt.Sprintf("limit %q admits the call in %v%s, which is too late", e.Limit, e.Delay, why)
+	return fmt.Sprintf("throttle: limit %q admits the call in %v%s, which is too late", e.Limit, e.Delay, why)
 }

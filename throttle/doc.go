@@ -23,7 +23,8 @@
 //     delay until then. [Reservation.Settle] corrects what the call cost,
 //     [Reservation.Cancel] gives its permits back, [Reservation.Release] ends it.
 //   - [Limiter.Wait] reserves a slot and sleeps until then. It suits clients.
-//   - [Limiter.Peek] returns what Take would return, and takes nothing.
+//   - [Limiter.Peek] and [Limiter.PeekReserve] return what Take and Reserve would
+//     return, and take nothing.
 //   - [Limiter.Pause] stops a bucket for a time, [Limiter.Resume] ends the pause.
 //   - [Limiter.Only] asks some of a limiter's limits.
 //

@@ -355,7 +355,33 @@ func ExampleCostError() {
 	fmt.Println(err)
 	// Output:
 	// bulk 80 50
-	// cost 80 is more than limit "bulk" ever admits at once (50)
+	// throttle: cost 80 is more than limit "bulk" ever admits at once (50)
+}
+
+// A test moves the clock instead of waiting.
+func ExampleLimiter_WithClock() {
+	ctx, client, stop := exampleRedis()
+	defer stop()
+	limiter, err := throttle.New(client, "", throttle.Limit{
+		Name: "mails", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 1, Period: 24 * time.Hour},
+	})
+	if err != nil {
+		panic(err)
+	}
+	now := time.Date(2026, 5, 4, 23, 0, 0, 0, time.UTC)
+	limiter = limiter.WithClock(func() time.Time { return now })
+	for range 3 {
+		d, err := limiter.Take(ctx, 1, "acme")
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(now.Format(time.TimeOnly), d.Allowed, d.RetryAfter)
+		now = now.Add(d.RetryAfter)
+	}
+	// Output:
+	// 23:00:00 true 0s
+	// 23:00:00 false 1h0m0s
+	// 00:00:00 true 0s
 }
 
 // exampleRedis is a Redis for one example.

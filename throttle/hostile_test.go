@@ -23,7 +23,7 @@ func TestHostileRates(t *testing.T) {
 			t.Errorf("%.30q: an error and a rate: %v", text, rate)
 		}
 		message := err.Error()
-		if len(message) > 700 || strings.ContainsAny(message, "\n\x00\x1b") || !utf8.ValidString(message) || !strings.HasPrefix(message, "rate ") {
+		if len(message) > 700 || strings.ContainsAny(message, "\n\x00\x1b") || !utf8.ValidString(message) || !strings.HasPrefix(message, "throttle: rate: ") {
 			t.Errorf("%.30q: %d bytes: %.100q", text, len(message), message)
 		}
 	}
@@ -40,8 +40,8 @@ func TestUsableLimits(t *testing.T) {
 		}
 	}
 	// All that is wrong is said at once.
-	err := Limit{Rate: Rate{Count: -1}, Burst: -1, Capacity: -2}.Validate()
-	for _, want := range []string{"name:", "rate:", "burst:", "capacity:", "algorithm:"} {
+	err := Limit{Algorithm: FixedWindow, Rate: Rate{Count: -1}, Burst: -1, Capacity: -2, Shards: -1}.Validate()
+	for _, want := range []string{"name:", "rate:", "burst:", "capacity:", "shards:"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: says nothing about %s", err, want)
 		}

@@ -97,26 +97,43 @@ type Limit struct {
 	// Shards splits the bucket of a key over that many Redis keys, for a key that is
 	// hotter than a node of a cluster can serve: 0 to 64, and 0 means 1. The limit
 	// holds as before, but a call may be refused while shards that it did not ask
-	// have permits, and no call can cost more than a shard holds. A LeakyBucket
-	// cannot be split, nor can one of several limits of a limiter. docs/limits.md has
-	// the numbers.
+	// have permits, and no call can cost more than a shard holds. On a single Redis
+	// shards only cost time: a refusal asks two of them, and concurrent calls share
+	// fewer round trips. A LeakyBucket cannot be split, nor can one of several limits of a limiter.
+	// docs/limits.md has the numbers.
 	Shards int
 }
 
-// FieldError reports a field of a [Limit] that is not valid.
+// FieldError reports a field that is not valid, of a [Limit] or a [Rate].
 type FieldError struct {
+	Limit  string // which argument of [New] it is of, such as `limit 2 "user"`; "" of other funcs
 	Field  string // as in a limits file, such as "burst"
-	Reason string
+	Reason string // what is wrong with it, and what to write instead
 }
 
-func (e *FieldError) Error() string { return e.Field + ": " + e.Reason }
+// Error is one line with all fields.
+func (e *FieldError) Error() string {
+	if e.Limit != "" {
+		return "throttle: " + e.Limit + ": " + e.Field + ": " + e.Reason
+	}
+	return "throttle: " + e.Field + ": " + e.Reason
+}
 
 // Validate returns a [FieldError] for everything that is wrong with the limit, joined, or
 // nil if the limit is valid.
 func (l Limit) Validate() error {
 	var errs []error
+	for _, wrong := range l.faults() {
+		errs = append(errs, wrong)
+	}
+	return errors.Join(errs...)
+}
+
+// faults returns everything that is wrong with the limit. Of a limit without a known
+// algorithm nothing else can be said, because fields depend on it.
+func (l Limit) faults() (all []*FieldError) {
 	wrong := func(field, format string, args ...any) {
-		errs = append(errs, &FieldError{field, fmt.Sprintf(format, args...)})
+		all = append(all, &FieldError{Field: field, Reason: fmt.Sprintf(format, args...)})
 	}
 	if l.Name == "" {
 		wrong("name", "required")
@@ -124,17 +141,18 @@ func (l Limit) Validate() error {
 	if len(l.Name) > 64 {
 		wrong("name", "must be at most 64 bytes")
 	}
-	var rateErr error
-	known := slices.Contains(algorithms, l.Algorithm)
 	switch {
 	case l.Algorithm == "":
 		wrong("algorithm", "required: %s", listed(algorithms))
-	case !known:
+		return all
+	case !slices.Contains(algorithms, l.Algorithm):
 		wrong("algorithm", "%q must be %s", clip(string(l.Algorithm)), listed(algorithms))
+		return all
 	}
+	rate := ""
 	if l.Algorithm != Concurrency {
-		if rateErr = l.Rate.Validate(); rateErr != nil {
-			wrong("rate", "%v", rateErr)
+		if rate = l.Rate.fault(); rate != "" {
+			wrong("rate", "%s", rate)
 		}
 	} else if l.Rate != (Rate{}) {
 		wrong("rate", "a %s has none", Concurrency)
@@ -143,7 +161,7 @@ func (l Limit) Validate() error {
 		switch {
 		case value < 0:
 			wrong(field, "%d must not be negative", value)
-		case value > 0 && known && l.Algorithm != algorithm: // what an unknown one has is not known
+		case value > 0 && l.Algorithm != algorithm:
 			wrong(field, "only a %s has one", algorithm)
 		}
 	}
@@ -162,13 +180,11 @@ func (l Limit) Validate() error {
 	if l.Location != nil && l.Algorithm != FixedWindow {
 		wrong("timezone", "only a %s has one", FixedWindow)
 	}
-	if l.Rate.Months != 0 && l.Algorithm != FixedWindow {
-		wrong("rate", "months differ in length, so only a %s with a timezone counts by them", FixedWindow)
-		rateErr = errors.New("said")
-	}
-	if rateErr == nil {
-		if err := l.unusable(); err != nil {
-			errs = append(errs, err)
+	if rate == "" {
+		if l.Rate.Months != 0 && l.Algorithm != FixedWindow {
+			wrong("rate", "months differ in length, so only a %s with a timezone counts by them", FixedWindow)
+		} else if fault := l.unusable(); fault != nil {
+			all = append(all, fault)
 		}
 	}
 	switch {
@@ -176,20 +192,20 @@ func (l Limit) Validate() error {
 		wrong("shards", "%d must be 0 to %d", l.Shards, maxShards)
 	case l.Shards > 1 && l.Algorithm == LeakyBucket:
 		wrong("shards", "a %s cannot be split: it lets calls go one by one, and its shards would do so side by side", LeakyBucket)
-	case l.Shards > 1 && len(errs) == 0:
-		if whole := l.whole().quota(false); int64(l.Shards) > whole {
+	case l.Shards > 1 && len(all) == 0:
+		if whole := l.whole().Quota(); int64(l.Shards) > whole {
 			wrong("shards", "%d shards for %d permits leave some without any", l.Shards, whole)
-		} else if err := l.shard(l.Shards - 1).Validate(); err != nil {
-			wrong("shards", "each of %d: %v", l.Shards, err)
+		} else if faults := l.shard(l.Shards - 1).faults(); len(faults) > 0 {
+			wrong("shards", "each of %d: %s: %s", l.Shards, faults[0].Field, faults[0].Reason)
 		}
 	}
-	return errors.Join(errs...)
+	return all
 }
 
 // unusable returns what is wrong with a limit whose rate is valid; nil if nothing is.
 func (l Limit) unusable() *FieldError {
 	wrong := func(field, format string, args ...any) *FieldError {
-		return &FieldError{field, fmt.Sprintf(format, args...)}
+		return &FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
 	}
 	switch l.Algorithm {
 	case TokenBucket, LeakyBucket:
@@ -249,14 +265,19 @@ func (l Limit) maxCost(shaping bool) int64 {
 // Quota returns how many permits a full bucket of the limit holds, as [Limiter.Take]
 // reports it in a [Decision]: at least 1 for a valid limit. For a limit with shards it
 // is what the smallest of them holds.
-func (l Limit) Quota() int64 { return l.quota(false) }
-
-// quota is Quota, or for a leaky bucket that shapes how many permits may wait.
-func (l Limit) quota(shaping bool) int64 {
+func (l Limit) Quota() int64 {
 	if l.Algorithm == Concurrency {
 		return l.Concurrency
 	}
-	return max(l.maxCost(shaping), 1)
+	return max(l.maxCost(false), 1)
+}
+
+// reserveQuota is the Quota of a reservation: a leaky bucket that shapes lets one permit go at a time.
+func (l Limit) reserveQuota() int64 {
+	if l.Algorithm == LeakyBucket {
+		return 1
+	}
+	return l.Quota()
 }
 
 // lua is the limit as scripts need it.

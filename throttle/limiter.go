@@ -43,11 +43,13 @@ type Limiter struct {
 	client  redis.UniversalClient
 	prefix  string
 	limits  []Limit
-	company bool             // buckets share a hash tag, as limits that are taken together need
-	shards  []*Limiter       // instead of buckets of its own; nil: it has its own
-	load    *shardLoad       // of the shards
-	now     func() time.Time // tests drive the script's clock; nil: TIME of Redis
-	maxKey  int              // bytes
+	company bool              // buckets share a hash tag, as limits that are taken together need
+	shards  []*Limiter        // instead of buckets of its own; nil: it has its own
+	load    *shardLoad        // of the shards
+	now     func() time.Time  // tests drive the script's clock; nil: TIME of Redis
+	maxKey  int               // bytes
+	names   []string          // of the limits
+	observe func(Observation) // nil: nobody observes
 
 	specs   [2][]any // of the limits, as the scripts read them: police, shape
 	plain   *plain   // nil: no bucket is plain
@@ -71,8 +73,9 @@ const (
 // [Limiter.Only] to ask some of several limits.
 //
 // To change a limit, make a new limiter: a bucket keeps what was used of it under
-// another rate, size or algorithm. The error lists everything that is wrong with the
-// limits, the prefix or the client. New does not connect to Redis.
+// another rate, size or algorithm. The error joins a [FieldError] for everything that is
+// wrong with the limits, or is about the client or the prefix. New does not connect to
+// Redis.
 func New(client redis.UniversalClient, prefix string, limits ...Limit) (*Limiter, error) {
 	if client == nil {
 		return nil, errors.New("throttle: New needs a Redis client")
@@ -90,23 +93,28 @@ func New(client redis.UniversalClient, prefix string, limits ...Limit) (*Limiter
 	if len(limits) > maxLimits {
 		errs = append(errs, fmt.Errorf("throttle: %d limits; the maximum is %d", len(limits), maxLimits))
 	}
+	var names []string
 	seen := map[string]bool{}
 	for i, limit := range limits {
-		if err := limit.Validate(); err != nil {
-			errs = append(errs, fmt.Errorf("throttle: limit %d %q: %w", i+1, clip(limit.Name), err))
-		}
+		which := fmt.Sprintf("limit %d %q", i+1, clip(limit.Name))
+		faults := limit.faults()
 		if seen[limit.Name] {
-			errs = append(errs, fmt.Errorf("throttle: limit %d: the name %q is taken", i+1, clip(limit.Name)))
+			faults = append(faults, &FieldError{Field: "name", Reason: "it is taken by another limit; names must differ"})
 		}
 		seen[limit.Name] = true
+		names = append(names, limit.Name)
 		if limit.Shards > 1 && len(limits) > 1 {
-			errs = append(errs, fmt.Errorf("throttle: limit %d %q: shards: limits that are taken together must be in one slot of a cluster, so none of them can be split", i+1, clip(limit.Name)))
+			faults = append(faults, &FieldError{Field: "shards", Reason: "limits that are taken together must be in one slot of a cluster, so none of them can be split"})
+		}
+		for _, fault := range faults {
+			fault.Limit = which
+			errs = append(errs, fault)
 		}
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	l := &Limiter{client: client, prefix: prefix, limits: limits, company: len(limits) > 1, maxKey: maxKey}
+	l := &Limiter{client: client, prefix: prefix, limits: limits, company: len(limits) > 1, maxKey: maxKey, names: names}
 	for mode := range l.specs {
 		l.specs[mode] = l.specArgs(mode == shape)
 	}
@@ -132,11 +140,37 @@ func (l *Limiter) Only(names ...string) (*Limiter, error) {
 		}
 		limits = append(limits, l.limits[i])
 	}
+	some, err := l.with(limits, l.now)
+	if err != nil {
+		return nil, err
+	}
+	some.observe = l.observe
+	return some, nil
+}
+
+// WithClock returns a limiter over the limits and buckets of l that goes by now instead of
+// the clock of Redis. It is for tests, which can move such a clock by hours: processes
+// that share buckets must not have clocks of their own. Two things still take real time:
+// the sleep of [Limiter.Wait], and the expiry of a key, 2 s after its bucket would be full.
+func (l *Limiter) WithClock(now func() time.Time) *Limiter {
+	clocked, err := l.with(l.limits, now)
+	if err != nil {
+		panic(err) // impossible: l was made of the same limits
+	}
+	clocked.observe = l.observe
+	return clocked
+}
+
+// with returns a limiter over buckets of l.
+func (l *Limiter) with(limits []Limit, now func() time.Time) (*Limiter, error) {
 	some, err := New(l.client, l.prefix, limits...)
 	if err != nil {
 		return nil, err
 	}
-	some.company, some.now = l.company, l.now
+	some.company, some.now = l.company, now
+	for _, shard := range some.shards {
+		shard.now = now
+	}
 	return some, nil
 }
 
@@ -153,6 +187,13 @@ const maxLimits = 16
 // Use [Limiter.Reserve] for calls that can wait, and for concurrency limits: a permit
 // that Take took from one comes back only when its lease ends.
 func (l *Limiter) Take(ctx context.Context, n int64, keys ...string) (Decision, error) {
+	began := l.began()
+	d, err := l.take(ctx, n, keys)
+	l.tell(Observation{Decision: d, Err: err, Took: l.since(began)})
+	return d, err
+}
+
+func (l *Limiter) take(ctx context.Context, n int64, keys []string) (Decision, error) {
 	if l.shards != nil {
 		return l.takeSharded(ctx, n, keys)
 	}
@@ -170,13 +211,31 @@ func (l *Limiter) Take(ctx context.Context, n int64, keys ...string) (Decision, 
 // that Remaining is what is there now. Its errors are those of Take.
 func (l *Limiter) Peek(ctx context.Context, n int64, keys ...string) (Decision, error) {
 	if l.shards != nil {
-		return l.peekSharded(ctx, n, keys)
+		return l.peekSharded(n, keys, func(shard *Limiter, key string) (Decision, error) { return shard.Peek(ctx, n, key) })
 	}
-	c, err := l.ask(police, n, 0, keys)
+	return l.look(ctx, modePeekTake, n, 0, keys)
+}
+
+// PeekReserve returns the Decision that [Limiter.Reserve] would return, but takes nothing.
+// Its errors are those of Take.
+func (l *Limiter) PeekReserve(ctx context.Context, n int64, within time.Duration, keys ...string) (Decision, error) {
+	if l.shards != nil {
+		return l.peekSharded(n, keys, func(shard *Limiter, key string) (Decision, error) { return shard.PeekReserve(ctx, n, within, key) })
+	}
+	return l.look(ctx, modePeekReserve, n, within, keys)
+}
+
+// look asks in a mode that takes nothing.
+func (l *Limiter) look(ctx context.Context, mode string, n int64, within time.Duration, keys []string) (Decision, error) {
+	form := police
+	if shaping(mode) {
+		form = shape
+	}
+	c, err := l.ask(form, n, within, keys)
 	if err != nil {
 		return Decision{}, err
 	}
-	r := l.takeRequest(modePeek, []*call{c})
+	r := l.takeRequest(mode, []*call{c})
 	reply, err := takeScript.RunUntilDone(ctx, l.client, r.keys, r.args...)
 	if err := cmp.Or(l.answer(r, reply, err), c.err); err != nil {
 		return Decision{}, err
@@ -187,7 +246,7 @@ func (l *Limiter) Peek(ctx context.Context, n int64, keys ...string) (Decision, 
 // ask checks a question.
 func (l *Limiter) ask(mode int, n int64, within time.Duration, keys []string) (*call, error) {
 	if n < 1 {
-		return nil, fmt.Errorf("throttle: %d permits: a call takes at least 1", n)
+		return nil, &invalidError{fmt.Sprintf("%d permits: a call takes at least 1", n)}
 	}
 	if err := l.checkKeys(keys); err != nil {
 		return nil, err
@@ -215,11 +274,11 @@ func (l *Limiter) ask(mode int, n int64, within time.Duration, keys []string) (*
 
 func (l *Limiter) checkKeys(keys []string) error {
 	if len(keys) != 1 && len(keys) != len(l.limits) {
-		return fmt.Errorf("throttle: %d keys for %d limits", len(keys), len(l.limits))
+		return &invalidError{fmt.Sprintf("%d keys for %d limits", len(keys), len(l.limits))}
 	}
 	for i, key := range keys {
 		if len(key) > l.maxKey {
-			return fmt.Errorf("throttle: key %d is longer than %d bytes", i+1, l.maxKey)
+			return &invalidError{fmt.Sprintf("key %d is longer than %d bytes", i+1, l.maxKey)}
 		}
 	}
 	return nil

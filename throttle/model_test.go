@@ -26,8 +26,8 @@ type model interface {
 	full(now, t, n int64) bool
 	// take takes n permits at the moment t that earliest gave.
 	take(now, t, n int64)
-	// left is how many permits could go at once, or wait in a queue.
-	left(now int64) int64
+	// left is how many permits could go at once.
+	left(now int64, shaping bool) int64
 }
 
 // drain is a bucket of debt: each permit adds one interval to the moment at
@@ -79,9 +79,13 @@ func (m *drain) take(_, t, n int64) {
 	m.clear.Add(m.clear, new(big.Rat).Mul(m.interval, big.NewRat(n, 1)))
 }
 
-func (m *drain) left(now int64) int64 {
+func (m *drain) left(now int64, shaping bool) int64 {
+	most := m.most
+	if m.spaced && shaping {
+		most = 1
+	}
 	owed := new(big.Rat).Sub(m.clear, big.NewRat(now, 1))
-	return max(0, m.most-ceil(owed.Quo(owed, m.interval)))
+	return max(0, most-ceil(owed.Quo(owed, m.interval)))
 }
 
 // counters is a fixed window that remembers every window, where the script
@@ -109,7 +113,7 @@ func (m *counters) take(_, t, n int64) {
 	m.used[m.latest] += n
 }
 
-func (m *counters) left(now int64) int64 {
+func (m *counters) left(now int64, _ bool) int64 {
 	if m.latest > now/m.length {
 		return 0
 	}
@@ -139,7 +143,7 @@ func (m *weighted) earliest(t, n int64, _ bool) int64 {
 	return low
 }
 
-func (m *weighted) left(now int64) int64 {
+func (m *weighted) left(now int64, _ bool) int64 {
 	if m.latest > now/m.length {
 		return 0
 	}
@@ -193,7 +197,7 @@ func (m *memory) take(_, t, n int64) {
 	}
 }
 
-func (m *memory) left(now int64) int64 {
+func (m *memory) left(now int64, _ bool) int64 {
 	if m.last() > now {
 		return 0
 	}
@@ -225,7 +229,7 @@ func (m *inFlight) full(int64, int64, int64) bool { return int64(len(m.ends)) >=
 
 func (m *inFlight) take(now, _, _ int64) { m.ends = append(m.ends, now+m.lease) }
 
-func (m *inFlight) left(int64) int64 { return m.most - int64(len(m.ends)) }
+func (m *inFlight) left(int64, bool) int64 { return m.most - int64(len(m.ends)) }
 
 func ceil(x *big.Rat) int64 {
 	q, rest := new(big.Int).QuoRem(x.Num(), x.Denom(), new(big.Int))
@@ -324,7 +328,7 @@ func modelSteps(rt *rapid.T, limits []Limit, models []model, begin time.Time, st
 			if q.taken {
 				m.take(now, t, q.n)
 			}
-			if left := m.left(now); i == 0 || left < q.left {
+			if left := m.left(now, q.within >= 0); i == 0 || left < q.left {
 				q.left = left
 			}
 		}

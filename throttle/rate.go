@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -38,16 +37,19 @@ var periods = map[string]time.Duration{
 // maxPeriod keeps every moment and product of the scripts far below 2^53 µs.
 const maxPeriod = 366 * day
 
-// ParseRate parses the text form of a [Rate] and validates it. The error is one line
+// ParseRate parses the text form of a [Rate] and validates it. The error is a [FieldError]
 // that quotes the text.
 func ParseRate(text string) (Rate, error) {
+	wrong := func(format string, args ...any) (Rate, error) {
+		return Rate{}, &FieldError{Field: "rate", Reason: strconv.Quote(clip(text)) + fmt.Sprintf(format, args...)}
+	}
 	count, period, found := strings.Cut(strings.TrimSpace(text), "/")
 	if !found {
-		return Rate{}, fmt.Errorf("rate %q must be COUNT/PERIOD, such as 300/s, 10000/day or 1/90s", clip(text))
+		return wrong(" must be COUNT/PERIOD, such as 300/s, 10000/day or 1/90s")
 	}
 	n, err := strconv.ParseInt(strings.TrimSpace(count), 10, 64)
 	if err != nil {
-		return Rate{}, fmt.Errorf("rate %q: %q is not a whole number of permits", clip(text), clip(count))
+		return wrong(": %q is not a whole number of permits", clip(count))
 	}
 	rate := Rate{Count: n}
 	period = strings.TrimSpace(period)
@@ -58,37 +60,45 @@ func ParseRate(text string) (Rate, error) {
 		rate.Months = 1
 	default:
 		if rate.Period, err = time.ParseDuration(period); err != nil {
-			return Rate{}, fmt.Errorf("rate %q: period %q must be s, min, h, day, week, month or a duration such as 90s", clip(text), clip(period))
+			return wrong(": period %q must be s, min, h, day, week, month or a duration such as 90s", clip(period))
 		}
 	}
-	if err := rate.Validate(); err != nil {
-		return Rate{}, fmt.Errorf("rate %q: %w", clip(text), err)
+	if fault := rate.fault(); fault != "" {
+		return wrong(": %s", fault)
 	}
 	return rate, nil
 }
 
-// Validate returns an error if the rate is not valid. A valid rate is 1 per 366 days to
+// Validate returns a [FieldError] if the rate is not valid. A valid rate is 1 per 366 days to
 // 1,000,000 per second, or a count per calendar month.
 func (r Rate) Validate() error {
-	switch {
-	case r == Rate{}:
-		return errors.New("required: COUNT/PERIOD, such as 300/s, 10000/day or 1/90s")
-	case r.Count < 1:
-		return fmt.Errorf("its count must be at least 1, not %d", r.Count)
-	case r.Months == 1 && r.Period == 0:
-		return nil
-	case r.Months != 0:
-		return errors.New("months must be 0, or 1 without a period")
-	case r.Period <= 0:
-		return errors.New("its period must be longer than 0")
-	case r.Period%time.Microsecond != 0:
-		return errors.New("its period must be whole microseconds")
-	case r.Period > maxPeriod:
-		return fmt.Errorf("its period is longer than %v", maxPeriod)
-	case float64(r.Count)/r.Period.Seconds() > 1e6:
-		return errors.New("more than 1,000,000/s, finer than the clock of Redis")
+	if fault := r.fault(); fault != "" {
+		return &FieldError{Field: "rate", Reason: fault}
 	}
 	return nil
+}
+
+// fault returns what is wrong with the rate; "" if nothing is.
+func (r Rate) fault() string {
+	switch {
+	case r == Rate{}:
+		return "required: COUNT/PERIOD, such as 300/s, 10000/day or 1/90s"
+	case r.Count < 1:
+		return fmt.Sprintf("its count must be at least 1, not %d", r.Count)
+	case r.Months == 1 && r.Period == 0:
+		return ""
+	case r.Months != 0:
+		return "months must be 0, or 1 without a period"
+	case r.Period <= 0:
+		return "its period must be longer than 0"
+	case r.Period%time.Microsecond != 0:
+		return "its period must be whole microseconds"
+	case r.Period > maxPeriod:
+		return fmt.Sprintf("its period is longer than %v", maxPeriod)
+	case float64(r.Count)/r.Period.Seconds() > 1e6:
+		return "more than 1,000,000/s, finer than the clock of Redis"
+	}
+	return ""
 }
 
 // String returns the shortest text that parses to the same rate.

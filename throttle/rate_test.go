@@ -1,11 +1,14 @@
 package throttle
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 func TestParseRate(t *testing.T) {
@@ -89,9 +92,39 @@ func TestLimitValidate(t *testing.T) {
 		"cannot be counted exactly":                                         {Name: "x", Algorithm: TokenBucket, Rate: Rate{Count: 7, Period: 365 * 24 * time.Hour}, Burst: 1e9},
 		"rate: its period is longer than":                                   {Name: "x", Algorithm: TokenBucket, Rate: Rate{Count: 1, Period: math.MaxInt64 / 1000 * 1000}},
 	} {
-		if err := limit.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+		if err := limit.Validate(); err == nil || !strings.HasPrefix(err.Error(), "throttle: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v; want %q", limit, err, want)
 		}
+	}
+}
+
+// TestOneErrorForAnUnknownAlgorithm: which fields a limit needs depends on its algorithm, so nothing is said
+// of them.
+func TestOneErrorForAnUnknownAlgorithm(t *testing.T) {
+	for _, limit := range []Limit{
+		{Name: "x", Algorithm: "concurency", Concurrency: 5, Lease: time.Second},
+		{Name: "x", Algorithm: "fixed-window", Rate: Rate{Count: 1, Months: 1}, Location: time.UTC},
+		{Name: "x", Algorithm: "token bucket", Burst: 3, Shards: 100},
+		{Name: "x", Burst: 3},
+	} {
+		err := limit.Validate()
+		if field, ok := errors.AsType[*FieldError](err); !ok || field.Field != "algorithm" || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%+v: %v; want one error, of the algorithm", limit, err)
+		}
+	}
+}
+
+// TestErrorsOfNew: each says of which limit it is, and what to do.
+func TestErrorsOfNew(t *testing.T) {
+	_, err := New(redis.NewClient(&redis.Options{}), "", Limit{Name: "a", Algorithm: LeakyBucket, Rate: PerSecond(1), Burst: 2, Location: time.UTC},
+		Limit{Name: "a", Algorithm: TokenBucket, Shards: 2})
+	const want = `throttle: limit 1 "a": burst: only a token_bucket has one; a leaky_bucket has a capacity
+throttle: limit 1 "a": timezone: only a fixed_window has one
+throttle: limit 2 "a": rate: required: COUNT/PERIOD, such as 300/s, 10000/day or 1/90s
+throttle: limit 2 "a": name: it is taken by another limit; names must differ
+throttle: limit 2 "a": shards: limits that are taken together must be in one slot of a cluster, so none of them can be split`
+	if fmt.Sprint(err) != want {
+		t.Errorf("got:\n%v\nwant:\n%s", err, want)
 	}
 }
 
@@ -102,5 +135,5 @@ func ExampleParseRate() {
 	fmt.Println(err)
 	// Output:
 	// 90 1m0s 90/min <nil>
-	// rate "90/fortnight": period "fortnight" must be s, min, h, day, week, month or a duration such as 90s
+	// throttle: rate: "90/fortnight": period "fortnight" must be s, min, h, day, week, month or a duration such as 90s
 }

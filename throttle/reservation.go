@@ -51,6 +51,20 @@ type Reservation struct {
 //
 // Use [Limiter.Wait] to also sleep until the slot.
 func (l *Limiter) Reserve(ctx context.Context, n int64, within time.Duration, keys ...string) (*Reservation, error) {
+	began := l.began()
+	r, err := l.reserve(ctx, n, within, keys)
+	seen := Observation{Err: err, Took: l.since(began)}
+	if err == nil {
+		seen.Decision = r.Decision
+		if r.Allowed {
+			seen.Waited = r.Delay
+		}
+	}
+	l.tell(seen)
+	return r, err
+}
+
+func (l *Limiter) reserve(ctx context.Context, n int64, within time.Duration, keys []string) (*Reservation, error) {
 	if l.shards != nil {
 		return l.reserveSharded(ctx, n, within, keys)
 	}
@@ -155,6 +169,7 @@ const nearby = time.Second
 // waits for several limits, or for a concurrency limit, asks again from time to time,
 // so that another call may pass it.
 func (l *Limiter) Wait(ctx context.Context, n int64, keys ...string) (*Reservation, error) {
+	began, asked := time.Now(), time.Duration(0)
 	for {
 		within := maxWithin
 		deadline, hurried := ctx.Deadline()
@@ -165,8 +180,11 @@ func (l *Limiter) Wait(ctx context.Context, n int64, keys ...string) (*Reservati
 		if len(l.limits) > 1 {
 			near = min(near, nearby)
 		}
-		r, err := l.Reserve(ctx, n, near, keys...)
+		asking := time.Now()
+		r, err := l.reserve(ctx, n, near, keys)
+		asked += time.Since(asking)
 		if err != nil {
+			l.tell(Observation{Err: err, Took: asked})
 			return nil, err
 		}
 		if r.Allowed {
@@ -176,6 +194,7 @@ func (l *Limiter) Wait(ctx context.Context, n int64, keys ...string) (*Reservati
 				defer stop()
 				return nil, errors.Join(err, r.end(back, 0, settleScript.RunUntilDone))
 			}
+			l.tell(Observation{Decision: r.Decision, Took: asked, Waited: time.Since(began) - asked})
 			return r, nil
 		}
 		pause, again := l.ahead(r, near)
@@ -183,9 +202,11 @@ func (l *Limiter) Wait(ctx context.Context, n int64, keys ...string) (*Reservati
 			if r.RetryAfter == r.Delay-near {
 				r.RetryAfter -= within - near // a call may wait longer than each reservation
 			}
+			l.tell(Observation{Decision: r.Decision, Took: asked})
 			return nil, &RefusedError{r.Decision}
 		}
 		if err := sleep(ctx, pause); err != nil {
+			l.tell(Observation{Decision: r.Decision, Took: asked})
 			return nil, err
 		}
 	}

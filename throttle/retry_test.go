@@ -114,42 +114,114 @@ func TestFarSlotHoldsNoPermitTooMany(t *testing.T) {
 	})
 }
 
-// TestRemainingOfAQueue: of a leaky bucket that shapes, Remaining is how many more
-// may wait.
-func TestRemainingOfAQueue(t *testing.T) {
+// holder keeps reservations, which may have permits that are renewed.
+type holder struct {
+	c    *clocked
+	held []*Reservation
+}
+
+func (h *holder) reserve(n int64, within time.Duration) Decision {
+	h.c.t.Helper()
+	r, err := h.c.Reserve(h.c.t.Context(), n, within, "k")
+	if err != nil {
+		h.c.t.Fatal(err)
+	}
+	h.held = append(h.held, r)
+	return r.Decision
+}
+
+func (h *holder) release() {
+	h.c.t.Helper()
+	for _, r := range h.held {
+		if err := r.Release(h.c.t.Context()); err != nil {
+			h.c.t.Error(err)
+		}
+	}
+}
+
+// TestRemaining: whatever the algorithm, and whatever went before, as many calls of one permit go at once as
+// Remaining says, and no more.
+func TestRemaining(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
-		c := newClocked(t, client, leaky("10/s", 5))
-		for i, want := range []int64{4, 3, 2, 1, 0, 0} {
-			if d := c.reserve(1, time.Minute); d.Allowed != (i < 5) || d.Remaining != want || d.Quota != 5 {
-				t.Errorf("call %d: %+v; want %d of 5 left", i+1, d, want)
+		limits := []Limit{
+			bucket("7/s", 12), leaky("7/s", 0), leaky("7/s", 20).named("queue"), window("20/10s", nil), logged("20/10s"), counted("20/10s"),
+			inFlightOf(5, time.Hour),
+		}
+		rapid.Check(t, func(rt *rapid.T) {
+			c := newClocked(t, client, rapid.SampledFrom(limits).Draw(rt, "limit"))
+			most := c.limits[0].maxCost(false)
+			reserving := rapid.Bool().Draw(rt, "reserving")
+			held := holder{c: c}
+			defer held.release()
+			ask := func(n int64, within time.Duration) Decision {
+				if reserving {
+					return held.reserve(n, within)
+				}
+				return c.take(n)
 			}
-		}
-		c.now = c.now.Add(250 * ms)
-		if d := c.reserve(1, time.Minute); !d.Allowed || d.Remaining != 1 {
-			t.Errorf("%+v; want 1 of 5 left", d)
-		}
+			for range rapid.IntRange(0, 8).Draw(rt, "calls") {
+				ask(rapid.Int64Range(1, max(min(most, 6), 1)).Draw(rt, "n"), rapid.SampledFrom([]time.Duration{0, time.Second, time.Hour}).Draw(rt, "within"))
+				c.now = c.now.Add(time.Duration(rapid.Int64Range(0, 3e6).Draw(rt, "after")) * time.Microsecond)
+			}
+			seen, err := c.Peek(t.Context(), 1, "k")
+			if reserving {
+				seen, err = c.PeekReserve(t.Context(), 1, 0, "k")
+			}
+			if err != nil || seen.Remaining > seen.Quota {
+				rt.Fatal(seen, err)
+			}
+			went := int64(0)
+			for ask(1, 0).Allowed {
+				if went++; went > seen.Quota {
+					break
+				}
+			}
+			if went != seen.Remaining {
+				rt.Fatalf("%+v, but %d went at once", seen, went)
+			}
+		})
 	})
 }
 
-// TestRemainingIsThePlaces: what is left of a queue may be reserved, and no more.
-func TestRemainingIsThePlaces(t *testing.T) {
+// TestPeekReserve: it answers as Reserve does, with slots ahead, full queues and pauses, and takes nothing.
+func TestPeekReserve(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
-		rapid.Check(t, func(rt *rapid.T) {
-			limit := Limit{Name: "lb", Algorithm: LeakyBucket, Rate: Rate{Count: rapid.Int64Range(1, 70).Draw(rt, "count"), Period: time.Second}, Capacity: rapid.Int64Range(1, 20).Draw(rt, "capacity")}
-			c := newClocked(t, client, limit)
-			for range rapid.IntRange(1, 10).Draw(rt, "calls") {
-				d := c.reserve(rapid.Int64Range(1, limit.Capacity).Draw(rt, "n"), time.Hour)
-				left := d.Remaining
-				if left < limit.Capacity && c.reserve(left+1, time.Hour).Allowed {
-					rt.Fatalf("%+v, but one more could wait", d)
+		for _, limits := range [][]Limit{
+			{bucket("10/s", 3)}, {leaky("10/s", 4)}, {leaky("10/s", 0)}, {window("3/10s", nil)}, {logged("3/10s")}, {counted("3/10s")},
+			{inFlightOf(3, time.Hour)}, {leaky("10/s", 0), bucket("2/s", 3)},
+		} {
+			c := newClocked(t, client, limits...)
+			held := holder{c: c}
+			for i := range 12 {
+				if i == 6 && limits[0].Algorithm != Concurrency {
+					if err := c.Pause(t.Context(), limits[0].Name, "k", c.now.Add(300*ms), "why"); err != nil {
+						t.Fatal(err)
+					}
 				}
-				if left > 0 && !c.reserve(left, time.Hour).Allowed {
-					rt.Fatalf("%+v, but so many could not wait", d)
+				for _, within := range []time.Duration{0, 250 * ms, time.Hour} {
+					first, err := c.PeekReserve(t.Context(), 1, within, "k")
+					again, err2 := c.PeekReserve(t.Context(), 1, within, "k")
+					if err != nil || err2 != nil || first != again {
+						t.Fatalf("%v: peeked %+v, %v, then %+v, %v", limits, first, err, again, err2)
+					}
+					got := held.reserve(1, within)
+					if got.Allowed { // what is left is counted after the permit was taken
+						first.Limit, first.Remaining, first.ResetAfter = got.Limit, got.Remaining, got.ResetAfter
+					}
+					if first != got {
+						t.Fatalf("%v, call %d within %v: peeked %+v; reserved %+v", limits, i, within, first, got)
+					}
 				}
-				c.now = c.now.Add(time.Duration(rapid.Int64Range(0, 1e6).Draw(rt, "after")) * time.Microsecond)
+				c.now = c.now.Add(70 * ms)
 			}
-		})
+			held.release()
+		}
+		c := newClocked(t, client, leaky("10/s", 4))
+		if _, err := c.PeekReserve(t.Context(), 5, time.Hour, "k"); err == nil {
+			t.Error("a cost that Reserve never admits was peeked")
+		}
 	})
 }
 

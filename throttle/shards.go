@@ -70,7 +70,7 @@ func (l *Limiter) split() error {
 		shard.maxKey += len("#63")
 		l.shards = append(l.shards, shard)
 		for j := range l.load.left {
-			l.load.left[j][i].Store(part.quota(false)) // until its first answer
+			l.load.left[j][i].Store(part.Quota()) // until its first answer
 		}
 	}
 	return nil
@@ -146,19 +146,20 @@ func (l *Limiter) reserveSharded(ctx context.Context, n int64, within time.Durat
 
 // peekSharded asks all shards. Remaining and Quota are sums, and the rest is that of the
 // shard that would admit the call first.
-func (l *Limiter) peekSharded(ctx context.Context, n int64, keys []string) (Decision, error) {
+func (l *Limiter) peekSharded(n int64, keys []string, peek func(shard *Limiter, key string) (Decision, error)) (Decision, error) {
 	if err := l.checkCost(n, keys); err != nil {
 		return Decision{}, err
 	}
 	var best Decision
 	var sum, quota int64
 	for i, shard := range l.shards {
-		d, err := shard.Peek(ctx, n, part(keys[0], i))
+		d, err := peek(shard, part(keys[0], i))
 		if err != nil {
 			return Decision{}, err
 		}
 		sum, quota = sum+d.Remaining, quota+d.Quota
-		if i == 0 || d.Allowed && !best.Allowed || d.Allowed == best.Allowed && d.RetryAfter < best.RetryAfter {
+		sooner := d.RetryAfter < best.RetryAfter || d.RetryAfter == best.RetryAfter && d.Delay < best.Delay
+		if i == 0 || d.Allowed && !best.Allowed || d.Allowed == best.Allowed && sooner {
 			best = d
 		}
 	}

@@ -3,6 +3,7 @@ package throttle
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/big"
 	"slices"
 	"strings"
@@ -96,7 +97,7 @@ func TestPartsAreTheWhole(t *testing.T) {
 				sum, flow, last := int64(0), new(big.Rat), most
 				for i := range shards {
 					part := split.shard(i)
-					quota := part.quota(false)
+					quota := part.Quota()
 					if sum += quota; quota > last || part.Shards != 0 || part.Name != limit.Name {
 						t.Errorf("%s: part %d of %d: %+v", limit.Name, i, shards, part)
 					}
@@ -704,5 +705,54 @@ func TestUsableShards(t *testing.T) {
 	}
 	if _, err := New(client, "us{able", bucket("1/s", 9).split(2)); err == nil {
 		t.Error("a prefix with braces")
+	}
+}
+
+// TestClockOfShards: every shard goes by the limiter's clock.
+func TestClockOfShards(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		c := newClocked(t, client, Limit{Name: "fw", Algorithm: FixedWindow, Rate: Rate{Count: 4, Period: time.Hour}, Shards: 2})
+		l := c.WithClock(func() time.Time { return c.now })
+		for range 3 {
+			for went := range 5 {
+				d, err := l.Take(t.Context(), 1, "k")
+				if err != nil || d.Allowed != (went < 4) || d.Allowed && !d.At.Equal(c.now) {
+					t.Fatalf("call %d at %v: %+v, %v", went, c.now, d, err)
+				}
+			}
+			c.now = c.now.Add(time.Hour)
+		}
+	})
+}
+
+// BenchmarkShards: what a decision costs on a single Redis, by how many shards its bucket has.
+func BenchmarkShards(b *testing.B) {
+	client := redistest.Shared(b).Client()
+	for _, outcome := range []string{"admitted", "refused"} {
+		for _, shards := range []int{0, 2, 8} {
+			b.Run(fmt.Sprintf("%s/shards=%d", outcome, shards), func(b *testing.B) {
+				limit := Limit{Name: "tb", Algorithm: TokenBucket, Rate: PerSecond(1_000_000), Burst: 1_000_000, Shards: shards}
+				if outcome == "refused" {
+					limit.Rate, limit.Burst = Rate{Count: 1, Period: time.Hour}, 8
+				}
+				l, err := New(client, fmt.Sprintf("bench:%s:%s:%d", redistest.Queue(b), outcome, shards), limit)
+				if err != nil {
+					b.Fatal(err)
+				}
+				for range 100 {
+					if _, err := l.Take(b.Context(), 1, "k"); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.SetParallelism(32) // goroutines for each processor
+				b.RunParallel(func(pb *testing.PB) {
+					for pb.Next() {
+						if _, err := l.Take(b.Context(), 1, "k"); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			})
+		}
 	}
 }

@@ -2,7 +2,8 @@
 --
 -- KEYS      buckets: one for each limit, for every distinct set of keys
 -- ARGV[1]   now_us: the caller's clock, for tests; '' for TIME of this Redis
--- ARGV[2]   'take' now or never | 'reserve' also later | 'peek' change nothing
+-- ARGV[2]   'take' now or never | 'reserve' also later | 'peek take' and 'peek reserve'
+--           answer as these, and change nothing
 -- ARGV[3]   limits: how many
 -- ARGV[4..] six for each limit (limit_read), then five for each question:
 --   which   set of keys, 1..
@@ -23,6 +24,8 @@
 -- Clock     TIME of this Redis, read once
 -- Integers only: Redis truncates a Lua number on its way out.
 local now, mode, count = limit_clock(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+local reserve = mode == 'reserve' or mode == 'peek reserve'
+local peek = mode == 'peek take' or mode == 'peek reserve'
 local limits = {}
 for i = 1, count do limits[i] = limit_read(4 + (i - 1) * 6) end
 
@@ -33,7 +36,7 @@ local function bucket(place, i)
   if not b then
     b = limit_open(limits[i], key, now)
     opened[key] = b
-    b.detailed = mode == 'reserve' -- it may be settled, which needs to know more
+    b.detailed = reserve -- it may be settled, which needs to know more
   end
   buckets[place] = b
   return b
@@ -60,7 +63,7 @@ local function decide(which, n, within, id)
   until not moved or count == 1
 
   if t - within > opens then opens, held_by = t - within, binding end
-  if mode == 'reserve' then
+  if reserve then
     for i = 1, count do
       local place = limit_place(limits[i], buckets[first + i], now, t, n)
       if place > opens then opens, held_by = place, i end
@@ -68,7 +71,7 @@ local function decide(which, n, within, id)
   end
   local refused = opens > now
   if refused then binding = held_by end
-  if not refused and mode ~= 'peek' then
+  if not refused and not peek then
     for i = 1, count do limit_commit(limits[i], buckets[first + i], now, t, n, id) end
   end
   local shown, left = binding, nil
@@ -102,7 +105,7 @@ end
 
 -- A refusal writes nothing unless it is the first to see a changed limit or a clock
 -- that was set back: what is owed would not drain as it should.
-if mode ~= 'peek' then
+if not peek then
   for _, b in pairs(opened) do limit_save(b, now) end
 end
 for i = 1, #marks do reply[#reply + 1] = marks[i] end

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/dashboard/metrics"
@@ -17,7 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/redisclient"
 	"github.com/headgate/headgate/internal/server"
 	"github.com/headgate/headgate/internal/settings"
-	"github.com/headgate/headgate/internal/traceexport"
+	"github.com/headgate/headgate/internal/telemetry"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
@@ -89,7 +88,7 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 	if s.Queues, err = s.served(set); err != nil {
 		return err
 	}
-	traces, err := traceexport.Read()
+	exports, err := telemetry.Read()
 	if err != nil {
 		return &program.UsageError{Err: err}
 	}
@@ -107,8 +106,7 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 		return &program.UsageError{Err: err}
 	}
 
-	logger, client, registry := s.logger(), redisclient.New(options), prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	logger, client, registry := s.logger(), redisclient.New(options), metrics.NewRegistry()
 	observer, inspector := metrics.New(registry), inspect.New(client).Decrypt(keys)
 	observer.Queues(metrics.Queues{Inspector: inspector, Names: s.Queues, Tenants: tenants, Logger: logger})
 	p := &Program{Client: queue.NewClient(client).FullAt(s.FullAt()).Encrypt(keys), Redis: client, Metrics: registry, Details: NewDetails(observer), Logger: logger}
@@ -136,7 +134,7 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 	if err := queue.CheckRedis(ctx, client); err != nil {
 		return err // before limits are published to it
 	}
-	serves := s.HTTP.Server(client, logger, observer.Handler(), p.Worker.Ready)
+	serves := s.HTTP.Server(client, logger, registry, p.Worker.Ready)
 	serves.Away = p.Worker.Away
 	serves.API.Inspector, serves.API.PayloadKeys = inspector, keys
 	if web, err = server.Open(serves); err != nil {
@@ -144,14 +142,14 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 	}
 	defer web.Close()
 	p.Go(web.Run)
-	spans, stopTracing, err := traces.Start(ctx, logger, os.Stdout)
+	spans, stopExports, err := exports.Start(ctx, telemetry.Program{Name: "headgate-worker", Metrics: registry, Logger: logger, Console: os.Stdout})
 	if err != nil {
 		return err
 	}
-	p.Defer(stopTracing)
+	p.Defer(stopExports)
 	if spans != nil {
 		p.Worker.Use(tracing.Handle(tracing.Config{Provider: spans}))
-		logger.Info("calls are traced", "traces", traces.String())
+		logger.Info("calls are traced", "traces", exports.Traces())
 	}
 	if err := register(ctx, p); err != nil {
 		return err

@@ -90,11 +90,12 @@ func newKey(cmd *cobra.Command, o *options, entry keyEntry, lasts, retention tim
 	for _, scope := range entry.Scopes {
 		key.Scopes = append(key.Scopes, api.Scope(scope))
 	}
-	var err error
 	if entry.Rate != "" {
-		if key.Rate, err = throttle.ParseRate(entry.Rate); err != nil {
-			return usageError{fmt.Errorf("--rate: %w", err)}
+		rate, err := throttle.ParseRate(entry.Rate)
+		if wrong, ok := errors.AsType[*throttle.FieldError](err); ok {
+			return usageError{fmt.Errorf("--rate: %s", wrong.Reason)}
 		}
+		key.Rate = rate
 	}
 	if cmd.Flags().Changed("for") {
 		if lasts <= 0 {

@@ -10,8 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/dashboard/metrics"
 	"github.com/headgate/headgate/internal/server"
 	"github.com/headgate/headgate/internal/settings"
+	"github.com/headgate/headgate/internal/telemetry"
 )
 
 // serveConfig is what a server without a worker is told.
@@ -79,18 +81,28 @@ func serve(cmd *cobra.Command, o *options, c serveConfig) error {
 	if err != nil {
 		return usageError{err}
 	}
+	exports, err := telemetry.Read()
+	if err != nil {
+		return usageError{err}
+	}
 	client, err := o.connect(cmd.Context())
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	serves := c.Server(client, logger, nil, ready(client))
+	registry := metrics.NewRegistry()
+	serves := c.Server(client, logger, registry, ready(client))
 	serves.API.PayloadKeys = keys
 	web, err := server.Open(serves)
 	if err != nil {
 		return err
 	}
 	defer web.Close()
+	_, stopExports, err := exports.Start(cmd.Context(), telemetry.Program{Name: "headgate-serve", Metrics: registry, Logger: logger, Console: cmd.OutOrStdout()})
+	if err != nil {
+		return err
+	}
+	defer stopExports()
 	logger.Info("serving", "http", web.URL(), "admin", web.AdminAddr(), "read_only", c.ReadOnly)
 	if err := web.Run(cmd.Context()); err != nil {
 		return err

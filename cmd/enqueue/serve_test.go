@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -57,6 +58,20 @@ func TestServeWithKeys(t *testing.T) {
 		response.Body.Close()
 		if response.StatusCode != want {
 			t.Errorf("with key %q: %s", key, response.Status)
+		}
+	}
+	page, err := http.Get(url + "metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(page.Body)
+	page.Body.Close()
+	for _, want := range []string{
+		`headgate_limiter_decisions_total{decision="allowed",limit="key"} 1`, `headgate_limiter_decisions_total{decision="allowed",limit="address"} 2`,
+		"headgate_build_info{", "go_goroutines ",
+	} {
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("/metrics has no %s: %v\n%s", want, err, text)
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()

@@ -59,7 +59,8 @@ func calling(t *testing.T, c config, file string) (call func(kind, tenant, paylo
 // handled is what the handlers of a worker report.
 type handled struct {
 	*worker.Details
-	metrics *metrics.Metrics
+	registry *prometheus.Registry
+	metrics  *metrics.Metrics
 }
 
 // handling makes a worker of a queue with the handlers of a configuration.
@@ -78,7 +79,8 @@ func handling(t *testing.T, name string, c config) (*queue.Worker, handled) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := handled{metrics: metrics.New(prometheus.NewRegistry())}
+	registry := prometheus.NewRegistry()
+	seen := handled{registry: registry, metrics: metrics.New(registry)}
 	seen.Details = worker.NewDetails(seen.metrics)
 	stop, err := handlers(w, c, store, endpoints.New(redistest.Shared(t).Client(), logger), seen.Details)
 	if err != nil {
@@ -353,7 +355,7 @@ func TestFailuresHoldWhatFailed(t *testing.T) {
 		}
 	}
 	page := httptest.NewRecorder()
-	told.metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(context.Background(), "GET", "/metrics", nil))
+	metrics.Handler(told.registry).ServeHTTP(page, httptest.NewRequestWithContext(context.Background(), "GET", "/metrics", nil))
 	text := page.Body.String()
 	if !strings.Contains(text, "headgate_breaker_opened_total{kind=\"webhook\"} 1\n") || !strings.Contains(text, "headgate_breaker_opened_total{kind=\"ai\"} 2\n") ||
 		strings.Contains(text, "127.0.0") {

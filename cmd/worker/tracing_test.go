@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -20,6 +21,7 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	metricscollector "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
@@ -40,6 +42,7 @@ type exported struct {
 
 	mu       sync.Mutex
 	spans    []*tracepb.Span
+	metrics  map[string]string // names of services, by metric
 	resource *resourcepb.Resource
 	token    string // of the authorization header
 }
@@ -56,18 +59,52 @@ func (e *exported) take(request *collector.ExportTraceServiceRequest, token stri
 	}
 }
 
+func (e *exported) takeMetrics(request *metricscollector.ExportMetricsServiceRequest) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.metrics == nil {
+		e.metrics = map[string]string{}
+	}
+	for _, of := range request.ResourceMetrics {
+		for _, scope := range of.ScopeMetrics {
+			for _, metric := range scope.Metrics {
+				e.metrics[metric.Name] = values(of.Resource.Attributes)["service.name"]
+			}
+		}
+	}
+}
+
 // ServeHTTP is a collector for http/protobuf.
 func (e *exported) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
-	request := &collector.ExportTraceServiceRequest{}
-	if err == nil {
-		err = proto.Unmarshal(body, request)
+	spans, metrics := &collector.ExportTraceServiceRequest{}, &metricscollector.ExportMetricsServiceRequest{}
+	switch {
+	case err != nil:
+	case r.URL.Path == "/v1/traces":
+		if err = proto.Unmarshal(body, spans); err == nil {
+			e.take(spans, r.Header.Get("Authorization"))
+		}
+	case r.URL.Path == "/v1/metrics":
+		if err = proto.Unmarshal(body, metrics); err == nil {
+			e.takeMetrics(metrics)
+		}
+	default:
+		err = errors.New("nobody is here")
 	}
-	if err != nil || r.URL.Path != "/v1/traces" {
+	if err != nil {
 		http.Error(w, fmt.Sprint(r.URL, err), http.StatusBadRequest)
-		return
 	}
-	e.take(request, r.Header.Get("Authorization"))
+}
+
+// exportedMetrics is a collector of metrics for grpc.
+type exportedMetrics struct {
+	metricscollector.UnimplementedMetricsServiceServer
+	*exported
+}
+
+func (e exportedMetrics) Export(_ context.Context, request *metricscollector.ExportMetricsServiceRequest) (*metricscollector.ExportMetricsServiceResponse, error) {
+	e.takeMetrics(request)
+	return &metricscollector.ExportMetricsServiceResponse{}, nil
 }
 
 // Export is one for grpc.
@@ -104,7 +141,7 @@ func traced(t *testing.T) (client *queue.Client, job queue.Job) {
 }
 
 // TestTraces: a worker that knows of a collector sends it a span of each call,
-// linked to the one that enqueued the job.
+// linked to the one that enqueued the job, and what it shows at /metrics.
 func TestTraces(t *testing.T) {
 	for _, protocol := range []string{"", "grpc"} {
 		t.Run("protocol "+protocol, func(t *testing.T) {
@@ -117,6 +154,7 @@ func TestTraces(t *testing.T) {
 				}
 				server := grpc.NewServer()
 				collector.RegisterTraceServiceServer(server, sent)
+				metricscollector.RegisterMetricsServiceServer(server, exportedMetrics{exported: sent})
 				go func() { _ = server.Serve(listener) }()
 				t.Cleanup(server.Stop)
 				url = "http://" + listener.Addr().String()
@@ -147,6 +185,11 @@ func TestTraces(t *testing.T) {
 			})
 			if len(sent.spans) != 1 || sent.token != "Bearer token" {
 				t.Fatalf("the collector has %v, by %q; want a span of the call", sent.spans, sent.token)
+			}
+			for _, metric := range []string{"headgate_attempts_total", "headgate_gate_duration_seconds", "headgate_build_info", "go_goroutines"} {
+				if sent.metrics[metric] != "headgate-worker" {
+					t.Errorf("%s is of %q; the collector has the metrics %v", metric, sent.metrics[metric], sent.metrics)
+				}
 			}
 			span, origin := sent.spans[0], created.Ended()[0].SpanContext()
 			if span.Name != "process webhook" || span.Kind != tracepb.Span_SPAN_KIND_CONSUMER {
@@ -182,8 +225,8 @@ func tracers() int {
 	return strings.Count(string(stacks), "go.opentelemetry.io/otel/sdk")
 }
 
-// TestNoTraces: nothing is made of spans unless OpenTelemetry's variables ask for it.
-func TestNoTraces(t *testing.T) {
+// TestNoTelemetry: nothing is exported unless OpenTelemetry's variables ask for it.
+func TestNoTelemetry(t *testing.T) {
 	sent := &exported{}
 	server := httptest.NewServer(sent)
 	defer server.Close()
@@ -193,15 +236,15 @@ func TestNoTraces(t *testing.T) {
 	}{
 		"no variable":     {},
 		"empty ones":      {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "", "OTEL_TRACES_EXPORTER": " "}, false},
-		"for metrics":     {map[string]string{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": server.URL}, false},
+		"for metrics":     {map[string]string{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": server.URL + "/v1/metrics"}, true},
 		"disabled":        {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": server.URL, "OTEL_SDK_DISABLED": "TRUE"}, false},
-		"none":            {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": server.URL, "OTEL_TRACES_EXPORTER": "none"}, false},
+		"none":            {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": server.URL, "OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none"}, false},
 		"for traces":      {map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": server.URL + "/v1/traces"}, true},
 		"by the exporter": {map[string]string{"OTEL_TRACES_EXPORTER": "otlp"}, true},
-		"sampled, none":   {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": server.URL, "OTEL_TRACES_SAMPLER": "always_off"}, true},
+		"sampled, none":   {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": server.URL, "OTEL_TRACES_SAMPLER": "always_off", "OTEL_METRICS_EXPORTER": "none"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			sent.spans = nil
+			sent.spans, sent.metrics = nil, nil
 			for name, value := range test.environment {
 				t.Setenv(name, value)
 			}
@@ -214,11 +257,14 @@ func TestNoTraces(t *testing.T) {
 				}
 				ended(t, client, "webhook", receipt.ID)
 				if n := tracers(); (n > 0) != test.on {
-					t.Errorf("%d goroutines export spans", n)
+					t.Errorf("%d goroutines export", n)
 				}
 			})
 			if want := name == "for traces"; (len(sent.spans) > 0) != want {
 				t.Errorf("the collector has %d spans", len(sent.spans))
+			}
+			if want := name == "for metrics"; (len(sent.metrics) > 0) != want {
+				t.Errorf("the collector has %d metrics", len(sent.metrics))
 			}
 		})
 	}
@@ -301,11 +347,12 @@ func TestCollectorRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := string(text)
-	if strings.Count(told, "spans are not exported") != 1 || !strings.Contains(told, "401") || !strings.Contains(told, "(secret)") {
+	if strings.Count(told, "telemetry is not exported") != 1 || !strings.Contains(told, "401") || !strings.Contains(told, "(secret)") {
 		t.Errorf("want one line that says why:\n%s", told)
 	}
 	settings, errText, code := command(t.Context(), "config")
-	if code != 0 || !strings.Contains(settings, "otlp, http/protobuf to "+refuses.URL+"/v1/traces") {
+	if code != 0 || !strings.Contains(settings, "otlp, http/protobuf to "+refuses.URL+"/v1/traces") ||
+		!strings.Contains(settings, "otlp, http/protobuf to "+refuses.URL+"/v1/metrics") {
 		t.Errorf("%s\n%s", settings, errText)
 	}
 	if leaks(told) || leaks(settings) {
@@ -319,7 +366,9 @@ func TestWrongTracing(t *testing.T) {
 		want        string
 	}{
 		"exporter":        {[]string{"OTEL_TRACES_EXPORTER", "zipkin"}, `OTEL_TRACES_EXPORTER: "zipkin" is not one of otlp, console, none`},
-		"protocol":        {[]string{"OTEL_TRACES_EXPORTER", "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL", "http"}, `OTEL_EXPORTER_OTLP_PROTOCOL: "http" is not one of http/protobuf, http/json, grpc`},
+		"protocol":        {[]string{"OTEL_TRACES_EXPORTER", "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL", "http"}, `OTEL_EXPORTER_OTLP_PROTOCOL: "http" is not one of http/protobuf, http/json, grpc, by which traces can be sent`},
+		"metrics":         {[]string{"OTEL_METRICS_EXPORTER", "statsd"}, `OTEL_METRICS_EXPORTER: "statsd" is not one of otlp, console, none`},
+		"metrics as JSON": {[]string{"OTEL_METRICS_EXPORTER", "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"}, `OTEL_EXPORTER_OTLP_PROTOCOL: "http/json" is not one of http/protobuf, grpc, by which metrics can be sent`},
 		"its own":         {[]string{"OTEL_TRACES_EXPORTER", "otlp", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "udp"}, `OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: "udp"`},
 		"endpoint":        {[]string{"OTEL_EXPORTER_OTLP_ENDPOINT", "hush:4318"}, "OTEL_EXPORTER_OTLP_ENDPOINT: not a URL such as http://collector:4318"},
 		"grpc's endpoint": {[]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "127.0.0.1:4317", "OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"}, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: not a URL"},

@@ -211,8 +211,8 @@ func (b limitBody) change() (limits.Change, error) {
 	change := limits.Change{Burst: b.Burst, Capacity: b.Capacity, Concurrency: b.Concurrency}
 	if b.Rate != nil {
 		rate, err := throttle.ParseRate(*b.Rate)
-		if err != nil {
-			return change, invalid("rate", "%s", strings.TrimPrefix(err.Error(), "rate "))
+		if wrong, ok := errors.AsType[*throttle.FieldError](err); ok {
+			return change, invalid("rate", "%s", wrong.Reason)
 		}
 		change.Rate = &rate
 	}

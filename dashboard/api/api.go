@@ -27,6 +27,7 @@ import (
 	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/operate"
+	"github.com/headgate/headgate/throttle"
 )
 
 // Base is the path of the API below the prefix at which it is mounted.
@@ -53,6 +54,10 @@ type Config struct {
 
 	ReadOnly bool          // refuse to enqueue jobs and to make changes
 	Requests RequestLimits // the rates at which requests are accepted
+
+	// Observe is called after each decision of Requests; see [httplimit.MiddlewareConfig].
+	// nil: nobody observes.
+	Observe func(throttle.Observation)
 
 	// CheckPayload returns the errors for which the handler of a kind would fail a payload
 	// permanently. PayloadCosts returns the estimated costs of a payload for limits with a unit;

@@ -79,6 +79,7 @@ func (l *requestLimits) of(rate throttle.Rate) (*httplimit.Middleware, error) {
 		Prefix:    "headgate:api",
 		Timeout:   time.Second,
 		OnError:   func(*http.Request, error) {}, // the handler will report it
+		Observe:   l.config.Observe,
 		Refuse: func(w http.ResponseWriter, r *http.Request, refusal *httplimit.Refusal) {
 			p := newProblem(refusal.Status, codeRateLimited, "%s", refusal.Detail)
 			p.write(w, r)

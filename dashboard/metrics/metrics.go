@@ -2,15 +2,11 @@
 package metrics
 
 import (
-	"net/http"
-	"runtime"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/headgate/headgate/internal/version"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
@@ -61,7 +57,7 @@ func histogram(name, help string, buckets []float64) prometheus.HistogramOpts {
 	}
 }
 
-// New registers the metrics of a process.
+// New registers the metrics of a worker.
 func New(registry *prometheus.Registry) *Metrics {
 	var all []prometheus.Collector
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -109,18 +105,8 @@ func New(registry *prometheus.Registry) *Metrics {
 
 		breakers: newBreakers(), limitsFile: newLimitsFile(),
 	}
-	commit, _ := version.Revision()
-	build := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: "headgate", Name: "build_info", Help: "Always 1; its labels say which build the program is.",
-		ConstLabels: prometheus.Labels{"version": version.Program(), "revision": commit, "goversion": runtime.Version()},
-	}, func() float64 { return 1 })
-	registry.MustRegister(append(all, m.trip, m.breakers, m.limitsFile, build)...)
+	registry.MustRegister(append(all, m.trip, m.breakers, m.limitsFile)...)
 	return m
-}
-
-// Handler returns a handler that serves the metrics in Prometheus's formats.
-func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
 }
 
 // Serve creates the counters of the queues that the worker serves, with the value 0. Those of a

@@ -12,11 +12,16 @@ import (
 
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/throttle/limitmetrics"
 )
 
 // filled is a registry with a value for every metric that needs no Redis.
 func filled() (*prometheus.Registry, *Metrics) {
 	registry := prometheus.NewRegistry()
+	registry.MustRegister(buildInfo())
+	limiters := limitmetrics.New(registry)
+	limiters.Observe(throttle.Observation{Limits: []string{"key"}, Decision: throttle.Decision{Allowed: true, Limit: "key", Quota: 10, Remaining: 9}, Took: time.Millisecond, Waited: time.Second})
 	m := New(registry)
 	var observer queue.Observer = m
 	observer.Finished("email", "email", lifecycle.Done)
@@ -35,13 +40,13 @@ func filled() (*prometheus.Registry, *Metrics) {
 }
 
 func TestMetrics(t *testing.T) {
-	registry, m := filled()
+	registry, _ := filled()
 	problems, err := testutil.GatherAndLint(registry)
 	if err != nil || len(problems) > 0 {
 		t.Errorf("lint: %v, %v", problems, err)
 	}
 	page := httptest.NewRecorder()
-	m.Handler().ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
+	Handler(registry).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
 	for _, line := range []string{
 		`headgate_jobs_finished_total{kind="email",outcome="done",queue="email"} 1`,
 		`headgate_attempts_total{kind="email",queue="email"} 2`,
@@ -95,7 +100,7 @@ func TestHistogramsAreNativeToo(t *testing.T) {
 			}
 		}
 	}
-	if seen != 7 {
-		t.Errorf("%d histograms, want 7", seen)
+	if seen != 10 {
+		t.Errorf("%d histograms, want 10", seen)
 	}
 }

@@ -15,8 +15,7 @@
 --   limit_mark(bucket)                       the number of its last commit; 0: none
 --   limit_place(limit, bucket, now, t, n)    the first µs at which the queue in front of
 --                                            the slot at t has a place for n permits
---   limit_left(limit, bucket, now)           permits that could go at once, >= 0; of a
---                                            queue: that could wait in it
+--   limit_left(limit, bucket, now)           permits that could go at once, >= 0
 --   limit_reset(limit, bucket, now)          µs until nothing is owed any more
 --   limit_save(bucket, now)                  writes it, if it has to be written
 --
@@ -331,7 +330,7 @@ function make.rate()
   end
 
   function k.left(limit, s, now)
-    local most = math.max(limit.b, 1)
+    local most = limit.a == 'lb' and 1 or math.max(limit.b, 1) -- a queue lets one go at a time
     if s.tat < now then return most end
     return math.max(0, most - math.ceil(((s.tat - now) * limit.r + s.frac) / limit.p))
   end

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate/internal/settings"
-	"github.com/headgate/headgate/internal/traceexport"
+	"github.com/headgate/headgate/internal/telemetry"
 )
 
 // ConfigCommand prints the effective settings of a worker program. C is the struct of its
@@ -25,7 +25,7 @@ func ConfigCommand[C any](read func(*cobra.Command) (C, error)) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			traces, err := traceexport.Read()
+			exports, err := telemetry.Read()
 			if err != nil {
 				return &UsageError{err}
 			}
@@ -33,7 +33,8 @@ func ConfigCommand[C any](read func(*cobra.Command) (C, error)) *cobra.Command {
 			for _, setting := range settings.Of(&c) {
 				fmt.Fprintf(w, "%s%s\t%s\t%s\n", settings.Prefix, setting.Env, cmp.Or(setting.Shown(), "-"), setting.Help)
 			}
-			fmt.Fprintf(w, "OTEL_…\t%s\t%s\n", cmp.Or(traces.String(), "-"), "where spans go, set by OpenTelemetry's own variables. None: calls are not traced")
+			fmt.Fprintf(w, "OTEL_…\t%s\t%s\n", exports.Traces(), "where spans go, set by OpenTelemetry's own variables. none: calls are not traced")
+			fmt.Fprintf(w, "OTEL_…\t%s\t%s\n", exports.Metrics(), "where metrics go, set by these variables, too. none: they are only at /metrics")
 			return w.Flush()
 		},
 	}

@@ -5,18 +5,20 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/netip"
 	"os"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/dashboard/api"
+	"github.com/headgate/headgate/dashboard/metrics"
 	"github.com/headgate/headgate/internal/payloads"
 	"github.com/headgate/headgate/internal/server"
 	"github.com/headgate/headgate/internal/version"
 	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/throttle/limitmetrics"
 )
 
 // HTTP is what the servers of our programs have in common.
@@ -95,18 +97,23 @@ func (h HTTP) Check(wrong func(name, format string, args ...any)) {
 	}
 }
 
-// Server is the configuration of a server on a Redis. Its client stays the
-// caller's to close.
-func (h HTTP) Server(client redis.UniversalClient, logger *slog.Logger, metrics http.Handler, ready func() error) server.Config {
-	return server.Config{
+// Server is the configuration of a server on a Redis, whose client stays the caller's to
+// close. It serves the metrics of registry, to which those of its own limits are added;
+// nil: it serves none.
+func (h HTTP) Server(client redis.UniversalClient, logger *slog.Logger, registry *prometheus.Registry, ready func() error) server.Config {
+	config := server.Config{
 		Addr: h.HTTPAddr, AdminAddr: h.AdminAddr, Pprof: h.AdminPprof, CertFile: h.TLSCert, KeyFile: h.TLSKey, KeysFile: h.APIKeysFile, AuditFile: h.AuditFile,
-		Metrics: metrics, Ready: ready, Logger: logger,
+		Ready: ready, Logger: logger,
 		API: api.Config{
 			Redis: client, FullAt: h.FullAt(), ReadOnly: h.ReadOnly, Redact: h.Redact, Version: version.Program(),
 			Requests:     api.RequestLimits{PerKey: h.RatePerKey, PerIP: h.RatePerIP, PerRoute: h.RatePerRoute, Trusted: h.TrustedProxies},
 			CheckPayload: payloads.Check, PayloadCosts: payloads.Costs, PrivateHost: payloads.PrivateHost, SenderDomain: payloads.SenderDomain,
 		},
 	}
+	if registry != nil {
+		config.Metrics, config.API.Observe = metrics.Handler(registry), limitmetrics.New(registry).Observe
+	}
+	return config
 }
 
 // HealthURL is where a server on this machine says whether it is ready.

@@ -1,6 +1,7 @@
 package strictyaml
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -230,8 +231,8 @@ func (p *Parser) Rate(into **throttle.Rate) Read {
 			return
 		}
 		rate, err := throttle.ParseRate(node.Value)
-		if err != nil {
-			p.Wrong(node, path, "%s", strings.TrimPrefix(err.Error(), "rate "))
+		if wrong, ok := errors.AsType[*throttle.FieldError](err); ok {
+			p.Wrong(node, path, "%s", wrong.Reason)
 			return
 		}
 		*into = &rate

@@ -1,4 +1,4 @@
-package traceexport
+package telemetry
 
 import (
 	"bytes"
@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 func TestTracingErrorsAreRare(t *testing.T) {
@@ -25,22 +27,28 @@ func TestTracingErrorsAreRare(t *testing.T) {
 	})
 }
 
-// TestConsole: spans on standard output, to try it.
+// TestConsole: spans and metrics on standard output, to try it.
 func TestConsole(t *testing.T) {
 	t.Setenv("OTEL_TRACES_EXPORTER", "console")
+	t.Setenv("OTEL_METRICS_EXPORTER", "console")
 	c, err := Read()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	provider, stop, err := c.Start(t.Context(), slog.New(slog.DiscardHandler), &out)
+	registry := prometheus.NewRegistry()
+	calls := prometheus.NewCounter(prometheus.CounterOpts{Name: "headgate_attempts_total"})
+	registry.MustRegister(calls)
+	calls.Add(3)
+	provider, stop, err := c.Start(t.Context(), Program{Name: "test", Metrics: registry, Logger: slog.New(slog.DiscardHandler), Console: &out})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, span := provider.Tracer("test").Start(t.Context(), "process webhook")
 	span.End()
 	stop()
-	if c.String() != "console" || !strings.Contains(out.String(), `"process webhook"`) {
-		t.Errorf("%s: %s", c, out.String())
+	if c.Traces() != "console" || c.Metrics() != "console" || !strings.Contains(out.String(), `"process webhook"`) ||
+		!strings.Contains(out.String(), `"headgate_attempts_total"`) || !strings.Contains(out.String(), `"Value":3`) {
+		t.Errorf("%v: %s", c, out.String())
 	}
 }

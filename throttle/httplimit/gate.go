@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"github.com/headgate/headgate/throttle"
 )
 
 // Failure says what happens to a request if Redis does not answer, answers too late, or
@@ -35,6 +37,7 @@ type gate struct {
 	failure Failure
 	timeout time.Duration
 	onError func(*http.Request, error)
+	observe func(throttle.Observation) // nil: nobody observes
 }
 
 func (g *gate) check() error {
@@ -57,6 +60,15 @@ func (g *gate) costOf(r *http.Request) int64 {
 		return 1
 	}
 	return max(g.cost(r), 1)
+}
+
+// saw tells the observer about a call, unless it was invalid or its context ended first.
+func (g *gate) saw(r *http.Request, set *ruleSet, seen throttle.Observation) {
+	if _, invalid := errors.AsType[*throttle.CostError](seen.Err); g.observe == nil || invalid || seen.Err != nil && r.Context().Err() != nil {
+		return
+	}
+	seen.Limits, seen.Unlimited = set.names, seen.Err != nil && g.failure == FailOpen
+	g.observe(seen)
 }
 
 // tell tells the limiter something about a request that may have ended. It returns after

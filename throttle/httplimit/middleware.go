@@ -45,6 +45,11 @@ type MiddlewareConfig struct {
 	// be asked, a permit could not be given back, or a [KeyFunc] failed. nil means that
 	// errors are logged with [slog.Default], at most once a second.
 	OnError func(*http.Request, error)
+
+	// Observe is called by the goroutine that serves the request after its limits were
+	// asked, so it must be quick. Package limitmetrics has one that counts. nil: nobody
+	// observes.
+	Observe func(throttle.Observation)
 }
 
 // Middleware lets requests through to a handler as fast as its limits allow, and refuses
@@ -65,6 +70,7 @@ func NewMiddleware(client redis.UniversalClient, config MiddlewareConfig) (*Midd
 			failure: config.OnFailure,
 			timeout: config.Timeout,
 			onError: config.OnError,
+			observe: config.Observe,
 		},
 		refuse: config.Refuse,
 	}
@@ -117,7 +123,9 @@ func (m *Middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 	}
 	w.Header().Add("RateLimit-Policy", set.policy)
 
+	began := time.Now()
 	decision, held, err := m.decide(r, set, keys)
+	m.saw(r, set, throttle.Observation{Decision: decision, Err: err, Took: time.Since(began)})
 	var costErr *throttle.CostError
 	switch {
 	case errors.As(err, &costErr):

@@ -43,7 +43,7 @@ type KeyError struct {
 	Authenticate string // the WWW-Authenticate header of the response, which a 401 needs; "" for none
 }
 
-func (e *KeyError) Error() string { return "no key for the request: " + e.Detail }
+func (e *KeyError) Error() string { return "httplimit: no key for the request: " + e.Detail }
 
 // Everyone is a [KeyFunc] for a limit that all requests share.
 func Everyone(*http.Request) (string, error) { return "", nil }

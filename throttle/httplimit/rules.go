@@ -26,8 +26,9 @@ type ruleBook struct {
 type ruleSet struct {
 	limiter *throttle.Limiter
 	limits  []throttle.Limit
-	policy  string // the RateLimit-Policy header
-	holds   bool   // one of them is a concurrency limit
+	names   []string // of the limits
+	policy  string   // the RateLimit-Policy header
+	holds   bool     // one of them is a concurrency limit
 }
 
 func newRuleBook(client redis.UniversalClient, prefix string, rules []Rule) (*ruleBook, error) {
@@ -81,17 +82,16 @@ func (b *ruleBook) set(which uint64) (*ruleSet, error) {
 		return set, nil
 	}
 	set = &ruleSet{}
-	var names []string
 	for i, rule := range b.rules {
 		if which&(1<<i) != 0 {
-			names = append(names, rule.Limit.Name)
+			set.names = append(set.names, rule.Limit.Name)
 			set.limits = append(set.limits, rule.Limit)
 			set.holds = set.holds || rule.Limit.Algorithm == throttle.Concurrency
 		}
 	}
 	set.policy = policyHeader(set.limits)
 	var err error
-	if set.limiter, err = b.limiter.Only(names...); err != nil {
+	if set.limiter, err = b.limiter.Only(set.names...); err != nil {
 		return nil, err
 	}
 	b.sets[which] = set

@@ -66,6 +66,11 @@ type TransportConfig struct {
 	// a slot, a bucket could not be paused, or a permit could not be given back. nil
 	// means that errors are logged with [slog.Default], at most once a second.
 	OnError func(*http.Request, error)
+
+	// Observe is called by the goroutine of the call before it is sent, or when it is not
+	// sent, so it must be quick. Package limitmetrics has one that counts. nil: nobody
+	// observes.
+	Observe func(throttle.Observation)
 }
 
 // Transport is an [http.RoundTripper] that delays each call until its limits admit it,
@@ -91,9 +96,9 @@ func (e *WaitError) Error() string {
 		why = fmt.Sprintf(" (paused: %q)", e.Decision.Paused)
 	}
 	if e.slot() == 0 {
-		return fmt.Sprintf("limit %q has no room for the call for another %v%s", e.Decision.Limit, e.Decision.RetryAfter, why)
+		return fmt.Sprintf("httplimit: limit %q has no room for the call for another %v%s", e.Decision.Limit, e.Decision.RetryAfter, why)
 	}
-	return fmt.Sprintf("limit %q admits the call in %v%s, but it may wait only %v", e.Decision.Limit, e.slot(), why, e.MaxWait)
+	return fmt.Sprintf("httplimit: limit %q admits the call in %v%s, but it may wait only %v", e.Decision.Limit, e.slot(), why, e.MaxWait)
 }
 
 // RetryAfter returns how long to wait before the same call can go at once. A call that
@@ -119,6 +124,7 @@ func NewTransport(client redis.UniversalClient, config TransportConfig) (*Transp
 			failure: config.OnFailure,
 			timeout: config.Timeout,
 			onError: config.OnError,
+			observe: config.Observe,
 		},
 		base:    config.Base,
 		maxWait: cmp.Or(config.MaxWait, defaultMaxWait),
@@ -159,9 +165,18 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if set == nil {
 		return t.base.RoundTrip(r)
 	}
-	slot, err := t.wait(r.Context(), set, t.costOf(r), keys)
+	began := time.Now()
+	slot, asked, err := t.wait(r.Context(), set, t.costOf(r), keys)
+	seen := throttle.Observation{Err: err, Took: asked}
+	var waitErr *WaitError
+	switch {
+	case err == nil:
+		seen.Decision, seen.Waited = slot.Decision, time.Since(began)-asked
+	case errors.As(err, &waitErr):
+		seen.Decision, seen.Err = waitErr.Decision, nil
+	}
+	t.saw(r, set, seen)
 	if err != nil {
-		var waitErr *WaitError
 		var costErr *throttle.CostError
 		if r.Context().Err() != nil || t.failure == FailClosed || errors.As(err, &waitErr) || errors.As(err, &costErr) {
 			closeBody(r)
@@ -209,10 +224,10 @@ func (t *Transport) send(r *http.Request) (resp *http.Response, sent bool, err e
 
 // wait returns when the call may go. It does what [throttle.Limiter.Wait] does, but each
 // question to Redis has a timeout, so that a Redis that hangs can be told from a slot that
-// is far away.
-func (t *Transport) wait(ctx context.Context, set *ruleSet, cost int64, keys []string) (*throttle.Reservation, error) {
+// is far away. asked is how long the answers took.
+func (t *Transport) wait(ctx context.Context, set *ruleSet, cost int64, keys []string) (slot *throttle.Reservation, asked time.Duration, err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	start := time.Now()
 	maxWait := t.maxWait
@@ -225,16 +240,18 @@ func (t *Transport) wait(ctx context.Context, set *ruleSet, cost int64, keys []s
 		if len(set.limits) > 1 {
 			near = min(left, nearby)
 		}
+		asking := time.Now()
 		r, err := t.reserve(ctx, set, cost, near, keys)
+		asked += time.Since(asking)
 		if err != nil {
-			return nil, err
+			return nil, asked, err
 		}
 		if r.Allowed {
 			if err := sleep(ctx, r.Delay); err != nil {
 				t.giveBack(ctx, r)
-				return nil, err
+				return nil, asked, err
 			}
-			return r, nil
+			return r, asked, nil
 		}
 		var pause time.Duration
 		switch limit := set.named(r.Decision); {
@@ -249,10 +266,10 @@ func (t *Transport) wait(ctx context.Context, set *ruleSet, cost int64, keys []s
 			if r.RetryAfter == r.Delay-near {
 				r.RetryAfter -= left - near // a call may wait longer than each reservation
 			}
-			return nil, &WaitError{Decision: r.Decision, MaxWait: max(maxWait, 0)}
+			return nil, asked, &WaitError{Decision: r.Decision, MaxWait: max(maxWait, 0)}
 		}
 		if err := sleep(ctx, pause); err != nil {
-			return nil, err
+			return nil, asked, err
 		}
 	}
 }

@@ -156,7 +156,7 @@ var limiterMutants = []mutant{
 		"off by one", "no slot is further away than the caller accepts", "throttle TestExactModels/token_bucket/^redis|TestSequences",
 	},
 	{
-		"throttle/take.lua", `if not refused and mode ~= 'peek' then`, `if not refused or mode == 'reserve' then`,
+		"throttle/take.lua", `if not refused and not peek then`, `if not refused or mode == 'reserve' then`,
 		"swapped", "a look, or a refusal, takes no permit", "throttle TestPeek$|TestSequences",
 	},
 	{
@@ -218,7 +218,7 @@ var limiterMutants = []mutant{
 		"off by one", "a cost that is never admitted is an error at once", "throttle TestUnusableQuestions|TestCosts$|TestSequences",
 	},
 	{
-		"throttle/limiter.go", `some.company, some.now = l.company, l.now`, `some.now = l.now`,
+		"throttle/limiter.go", `some.company, some.now = l.company, now`, `some.now = now`,
 		"missing write", "a limit has one bucket, whether it is asked alone or with others", "throttle TestOnly",
 	},
 	{

@@ -89,9 +89,8 @@ local function look(entry, whole)
   elseif spec.leased then
     limit_left(spec, b, now)
     left = limit_reset(spec, b, now) > 0 and most * (1 - b.used / 1000000) or most
-  elseif spec.a == 'lb' then
-    most, left = 1, limit_earliest(spec, b, now, now, 1) > now and 0 or 1 -- one goes at a time
   else
+    if spec.a == 'lb' then most = 1 end -- one goes at a time
     left = limit_left(spec, b, now)
   end
   seen.keys[entry.key], seen.looked, seen.capacity = true, seen.looked + 1, most
