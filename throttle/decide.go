@@ -104,7 +104,7 @@ func (l *Limiter) send(ctx context.Context, mode string, calls []*call) error {
 }
 
 // requests returns what to ask for several calls: a script for each slot of a cluster,
-// or two where plain.lua knows the answer to some of the calls.
+// or two where the short script knows the answer to some of the calls.
 func (l *Limiter) requests(mode string, calls []*call) (all []request) {
 	groups := [][]*call{calls}
 	if l.spread() {
@@ -149,15 +149,19 @@ func (l *Limiter) doAll(ctx context.Context, all []request) {
 	}
 }
 
-// finish reads a reply, and asks take.lua about the calls that plain.lua did not know.
+// finish reads a reply, and asks take.lua about the calls that the short script did not know.
 func (l *Limiter) finish(ctx context.Context, r request, reply any, err error) error {
-	if r.script != plainScript {
+	if r.script == takeScript {
 		return l.answer(r, reply, err)
 	}
 	if err != nil {
 		return fmt.Errorf("throttle: decide: %w", err)
 	}
-	unknown, err := l.plainAnswer(r.calls, reply)
+	read := l.plainAnswer
+	if r.script == windowsScript {
+		read = l.windowsAnswer
+	}
+	unknown, err := read(r.calls, reply)
 	if err != nil || len(unknown) == 0 {
 		return err
 	}

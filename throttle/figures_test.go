@@ -136,18 +136,20 @@ func TestStates(t *testing.T) {
 	client := redistest.Shared(t).Client()
 	base := time.Date(2026, 5, 4, 12, 0, 7, 0, time.UTC)
 	at := func(d time.Duration) string { return fmt.Sprint(base.Add(d).UnixMicro()) }
+	plain := func(d time.Duration) string { return fmt.Sprint(base.Add(d).UnixMicro() - 1577836800000000) }
+	second := fmt.Sprint("@", base.Unix())
 	start := func(d time.Duration) string { return fmt.Sprint(base.Add(d).Truncate(time.Minute).UnixMicro()) }
 	for name, test := range map[string]struct {
 		limit   Limit
 		reserve bool
 		want    []string
 	}{
-		"plain":            {bucket("10/s", 20), false, []string{fmt.Sprint(base.Add(300*ms).UnixMicro()-1577836800000000) + "1003"}},
-		"plain, metering":  {leaky("10/s", 20), false, []string{fmt.Sprint(base.Add(300*ms).UnixMicro()-1577836800000000) + "1003"}},
+		"plain":            {bucket("10/s", 20), false, []string{plain(300*ms) + "1003"}},
+		"plain, metering":  {leaky("10/s", 20), false, []string{plain(300*ms) + "1003"}},
 		"detailed":         {bucket("10/s", 20), true, []string{"r", at(300 * ms), "0", "100000", "1", at(0), at(0)}},
-		"sevenths":         {bucket("7/s", 20), false, []string{"r", at(428571 * time.Microsecond), "3", "1000000", "7", at(0), at(0)}},
-		"more than 60 s":   {bucket("2/min", 20), false, []string{"r", at(90 * time.Second), "0", "30000000", "1", at(0), at(0)}},
-		"no three digits":  {bucket("1/1234ms", 20), false, []string{"r", at(3702 * ms), "0", "1234000", "1", at(0), at(0)}},
+		"sevenths":         {bucket("7/s", 20), false, []string{plain(428571*time.Microsecond) + ":1000000/7+3" + second}},
+		"more than 60 s":   {bucket("2/min", 20), false, []string{plain(90*time.Second) + ":30000000/1+0" + second}},
+		"no three digits":  {bucket("1/1234ms", 20), false, []string{plain(3702*ms) + ":1234000/1+0" + second}},
 		"fixed window":     {window("10/min", nil), false, []string{"f", start(0), start(time.Minute), "3", at(0), at(0)}},
 		"sliding counter":  {counted("10/min"), false, []string{"c", start(0), "60000000", "0", "3", at(0), at(0)}},
 		"sliding log":      {logged("10/min"), false, []string{"@" + at(0), at(0), at(0), at(0)}},

@@ -22,12 +22,16 @@ import (
 //go:embed plain.lua
 var plainLua string
 
+//go:embed windows.lua
+var windowsLua string
+
 //go:embed take.lua
 var takeLua string
 
 var (
-	plainScript = limitlua.NewScript(plainLua).AllowOOM()
-	takeScript  = limitlua.NewScript(takeLua).AllowOOM()
+	plainScript   = limitlua.NewScript(plainLua).AllowOOM()
+	windowsScript = limitlua.NewScript(windowsLua).AllowOOM()
+	takeScript    = limitlua.NewScript(takeLua).AllowOOM()
 )
 
 // maxWithin bounds how far ahead a slot may be reserved. Calls with different
@@ -307,7 +311,8 @@ func (l *Limiter) specArgs(shaping bool) []any {
 	args := make([]any, 0, 6*len(l.limits))
 	for _, limit := range l.limits {
 		spec := limit.lua().Spec(shaping, maxWithin)
-		span, last := spec.Ahead, spec.Code()
+		digits, text := spec.Code()
+		span, last := spec.Ahead, digits+text
 		if spec.Window > 0 {
 			last = strconv.FormatInt(spec.Window, 10)
 		}

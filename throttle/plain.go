@@ -4,39 +4,51 @@ import (
 	"fmt"
 	"hash/maphash"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/internal/limitlua"
+	"github.com/headgate/headgate/internal/redisscript"
 )
 
-// maxPlain is the longest debt that a plain bucket can have: PLAIN_MAX of limits.lua.
-const maxPlain = time.Minute
-
-// plain is what plain.lua needs to know about a limiter's limits.
+// plain is what a short script needs to know about a limiter's limits: plain.lua about those
+// that flow back, windows.lua about a single one of windows.
 type plain struct {
-	specs []limitlua.Spec
-	args  []any // p, b and code of each limit
+	script *redisscript.Script
+	specs  []plainSpec
+	args   []any // of plain.lua: p, r, b and both codes of each limit
 
 	// passing is how many more questions about a bucket go straight to take.lua after
-	// plain.lua did not know its state, by a hash of its key. Then plain.lua is tried
+	// the short script did not know its state, by a hash of its key. Then it is tried
 	// again: pauses end, and buckets become plain when they are full. Buckets that share
 	// a hash pass together, which costs only time.
 	seed    maphash.Seed
 	passing [1024]atomic.Int32
 }
 
-// newPlain returns nil if a bucket may owe more than its plain form can express.
+type plainSpec struct{ limitlua.Spec }
+
+// after returns the time in which units flow back, rounded up to the next µs.
+func (s plainSpec) after(units int64) time.Duration {
+	return time.Duration((units+s.Flow-1)/s.Flow) * time.Microsecond
+}
+
+// newPlain returns nil if no short script knows the limits.
 func newPlain(limits []Limit) *plain {
-	p := &plain{seed: maphash.MakeSeed()}
+	p := &plain{script: plainScript, seed: maphash.MakeSeed()}
 	for _, limit := range limits {
 		spec := limit.lua().Spec(false, 0)
-		code := spec.Code()
-		if code == "" || spec.Permit*spec.Burst > maxPlain.Microseconds() {
+		p.specs = append(p.specs, plainSpec{spec})
+		if len(limits) == 1 && (spec.Algorithm == "fw" || spec.Algorithm == "sc") {
+			p.script = windowsScript
+			return p
+		}
+		digits, text := spec.Code()
+		if text == "" {
 			return nil
 		}
-		p.specs = append(p.specs, spec)
-		p.args = append(p.args, spec.Permit, spec.Burst, code)
+		p.args = append(p.args, spec.Permit, spec.Flow, spec.Burst, digits, text)
 	}
 	return p
 }
@@ -46,7 +58,7 @@ func (p *plain) of(bucket string) *atomic.Int32 {
 	return &p.passing[maphash.String(p.seed, bucket)%uint64(len(p.passing))]
 }
 
-// knows reports whether plain.lua should be tried for a call.
+// knows reports whether the short script should be tried for a call.
 func (p *plain) knows(c *call) bool {
 	if p == nil {
 		return false
@@ -59,7 +71,7 @@ func (p *plain) knows(c *call) bool {
 	return true
 }
 
-// sort separates the calls for which plain.lua should be tried from the others. A call
+// sort separates the calls for which the short script should be tried from the others. A call
 // that shares a bucket with one of the others before it joins them, so that calls of one
 // bucket keep their order.
 func (p *plain) sort(calls []*call) (known, others []*call) {
@@ -80,14 +92,65 @@ func (p *plain) sort(calls []*call) (known, others []*call) {
 	return known, others
 }
 
-// pass records that plain.lua did not know a bucket.
+// pass records that the short script did not know a bucket.
 func (p *plain) pass(bucket string) { p.of(bucket).Store(100) }
 
+// plainRequest returns the run of the short script for calls.
 func (l *Limiter) plainRequest(calls []*call) request {
-	args := append(make([]any, 0, 2+3*(len(l.limits)+len(calls))), l.clock(), len(l.limits))
-	args = append(args, l.plain.args...)
+	p := l.plain
+	args := append(make([]any, 0, 4+5*len(l.limits)+3*len(calls)), l.clock())
+	if p.script == windowsScript {
+		if len(calls) > 1 {
+			calls = slices.Clone(calls)
+			slices.SortStableFunc(calls, func(a, b *call) int { return strings.Compare(a.buckets[0], b.buckets[0]) })
+		}
+		spec, windows := p.specs[0], any(p.specs[0].Window)
+		if spec.Window == 0 {
+			windows = l.calendar(l.limits[0], 0)
+		}
+		args = append(args, spec.Algorithm, spec.Burst, windows)
+	} else {
+		args = append(append(args, len(l.limits)), p.args...)
+	}
 	keys := gather(calls, func(which int, c *call, times int) { args = append(args, which, c.n, times) })
-	return request{mode: modeTake, calls: calls, script: plainScript, keys: keys, args: args}
+	return request{mode: modeTake, calls: calls, script: p.script, keys: keys, args: args}
+}
+
+// windowsAnswer reads the reply of windows.lua into the calls. It returns the calls that the
+// script did not know.
+func (l *Limiter) windowsAnswer(calls []*call, reply any) (unknown []*call, err error) {
+	const words = 4
+	values, _ := reply.([]any)
+	ok := len(values) == 1+words*len(calls)
+	number := func(i int) int64 {
+		if !ok {
+			return 0
+		}
+		var n int64
+		n, ok = values[i].(int64)
+		return n
+	}
+	now := number(0)
+	for i, c := range calls {
+		at := 1 + words*i
+		taken, wait, left, reset := number(at), number(at+1), number(at+2), number(at+3)
+		if !ok {
+			return nil, fmt.Errorf("throttle: decide: unexpected reply %v", reply)
+		}
+		if taken < 0 {
+			l.plain.pass(c.buckets[0])
+			unknown = append(unknown, c)
+			continue
+		}
+		c.decision = Decision{
+			Allowed: taken == 1, Limit: l.limits[0].Name, Quota: l.plain.specs[0].Burst, Remaining: left,
+			RetryAfter: time.Duration(wait) * time.Microsecond, ResetAfter: time.Duration(reset) * time.Microsecond,
+		}
+		if c.decision.Allowed {
+			c.decision.At = time.UnixMicro(now)
+		}
+	}
+	return unknown, nil
 }
 
 // plainAnswer reads the reply of plain.lua into the calls, and computes what follows from
@@ -128,10 +191,10 @@ func (l *Limiter) plainAnswer(calls []*call, reply any) (unknown []*call, err er
 		if d.Allowed {
 			d.At = time.UnixMicro(now)
 		} else {
-			d.RetryAfter = time.Duration(-owed) * time.Microsecond
+			d.RetryAfter = spec.after(-owed)
 			owed = -owed + (spec.Burst-c.n)*spec.Permit
 		}
-		d.ResetAfter = time.Duration(owed) * time.Microsecond
+		d.ResetAfter = spec.after(owed)
 		d.Remaining = max(0, spec.Burst-(owed+spec.Permit-1)/spec.Permit)
 	}
 	return unknown, nil

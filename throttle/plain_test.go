@@ -15,34 +15,60 @@ import (
 	"github.com/headgate/headgate/internal/test/redistest"
 )
 
-// TestPlainAnswersAlike: by the short script or the long one, the decisions and
+// TestPlainAnswersAlike: by a short script or the long one, the decisions and
 // the states that are left behind are the same, for states of its own kind and
 // all others.
 func TestPlainAnswersAlike(t *testing.T) {
 	t.Parallel()
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		known := 0
 		rapid.Check(t, func(rt *rapid.T) {
 			limit := Limit{Name: "l", Algorithm: TokenBucket,
-				Rate:  Rate{Count: rapid.SampledFrom([]int64{1, 2, 5, 10, 50}).Draw(rt, "count"), Period: rapid.SampledFrom([]time.Duration{time.Millisecond, 100 * ms, time.Second}).Draw(rt, "period")},
+				Rate:  Rate{Count: rapid.SampledFrom([]int64{1, 3, 5, 7, 10, 30, 300}).Draw(rt, "count"), Period: rapid.SampledFrom([]time.Duration{time.Millisecond, 100 * ms, time.Second, time.Hour}).Draw(rt, "period")},
 				Burst: rapid.Int64Range(1, 20).Draw(rt, "burst"),
 			}
 			if rapid.Bool().Draw(rt, "leaky") {
 				limit.Algorithm, limit.Capacity, limit.Burst = LeakyBucket, limit.Burst, 0
 			}
+			longest := 4 * limit.Rate.Period.Microseconds() / limit.Rate.Count
+			windows := rapid.Bool().Draw(rt, "windows")
+			if windows {
+				limit = Limit{Name: "l", Algorithm: SlidingWindowCounter, Rate: Rate{Count: rapid.Int64Range(1, 20).Draw(rt, "permits"), Period: rapid.SampledFrom([]time.Duration{7 * ms, time.Second, time.Hour}).Draw(rt, "window")}}
+				longest = 2 * limit.Rate.Period.Microseconds()
+				switch rapid.IntRange(0, 3).Draw(rt, "fixed") {
+				case 0:
+					limit.Algorithm = FixedWindow
+				case 1:
+					limit.Algorithm, limit.Rate.Period, limit.Location = FixedWindow, day, berlin
+				case 2:
+					limit.Rate = Rate{Count: limit.Rate.Count << 27, Period: time.Hour} // beyond what is weighed to the µs
+				}
+			}
 			limits := []Limit{limit}
-			if rapid.Bool().Draw(rt, "layers") {
-				limits = append(limits, bucket("20/s", 20), leaky("100/s", 40))
+			if !windows && rapid.Bool().Draw(rt, "layers") {
+				limits = append(limits, bucket("20/s", 20), leaky("60/s", 40))
 			}
 			short, long := newClocked(t, client, limits...), newClocked(t, client, limits...)
 			long.plain = nil
 			both := []*clocked{short, long}
 			for range 6 {
-				after := rapid.Int64Range(-2e6, 4*limit.Rate.Period.Microseconds()/limit.Rate.Count).Draw(rt, "after")
+				after := rapid.Int64Range(0, longest).Draw(rt, "after")
+				if rapid.IntRange(0, 9).Draw(rt, "back") == 0 {
+					after = -rapid.Int64Range(1, 4e6).Draw(rt, "set back")
+				}
 				other := rapid.IntRange(0, 7).Draw(rt, "other")
-				n := rapid.Int64Range(1, limit.maxCost(false)).Draw(rt, "n")
 				times := rapid.IntRange(1, 5).Draw(rt, "times")
 				several := rapid.IntRange(0, 1).Draw(rt, "several")
+				changed := limit
+				if windows && limit.Location == nil && other == 2 {
+					changed.Rate.Period = rapid.SampledFrom([]time.Duration{limit.Rate.Period * 4, limit.Rate.Period * 3 / 2, limit.Rate.Period * 2}).Draw(rt, "other window")
+					changed.Rate.Count = max(1, limit.Rate.Count/rapid.SampledFrom([]int64{1, 2, 7}).Draw(rt, "fewer"))
+				}
+				n := rapid.Int64Range(1, changed.maxCost(false)).Draw(rt, "n")
 				var answers, states [2]string
 				var ttl [2]time.Duration
 				for side, c := range both {
@@ -55,6 +81,13 @@ func TestPlainAnswersAlike(t *testing.T) {
 					switch other { // a state of another form, for the next ones to find
 					case 0:
 						c.reserve(1, time.Hour, []string{"k1", "b", "c1"}[:len(limits)]...)
+					case 2:
+						if changed != limit {
+							c.change(changed)
+							if side == 1 {
+								c.plain = nil
+							}
+						}
 					case 1:
 						if err := c.Pause(t.Context(), "l", "k0", c.now.Add(100*ms), "x"); err != nil {
 							rt.Fatal(err)
@@ -82,6 +115,7 @@ func TestPlainAnswersAlike(t *testing.T) {
 						}
 					}
 				}
+				limit = changed
 				// The clock of expiry is a real one.
 				if answers[0] != answers[1] || states[0] != states[1] || (ttl[0]-ttl[1]).Abs() > 3*time.Second {
 					rt.Fatalf("%d × %d of %+v: short\n%s%slong\n%s%s", times, n, limit, answers[0], states[0], answers[1], states[1])
@@ -90,6 +124,21 @@ func TestPlainAnswersAlike(t *testing.T) {
 		})
 		if known < randomCases {
 			t.Errorf("the short script knew only %d answers", known)
+		}
+	})
+}
+
+// TestPlainAfterTheClockWasSetBack: a bucket that is no integer knows when it was written, and its short script leaves
+// it to the long one, which moves it back with the clock.
+func TestPlainAfterTheClockWasSetBack(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		c := newClocked(t, client, bucket("7/h", 100))
+		c.take(90)
+		c.now = c.now.Add(10 * time.Minute)
+		left := c.take(5).Remaining
+		c.now = c.now.Add(-30 * time.Minute)
+		if d := c.take(1); !d.Allowed || d.Remaining != left-1 {
+			t.Errorf("%d left, then %+v", left, d)
 		}
 	})
 }

@@ -116,7 +116,9 @@ func TestOneErrorForAnUnknownAlgorithm(t *testing.T) {
 
 // TestErrorsOfNew: each says of which limit it is, and what to do.
 func TestErrorsOfNew(t *testing.T) {
-	_, err := New(redis.NewClient(&redis.Options{}), "", Limit{Name: "a", Algorithm: LeakyBucket, Rate: PerSecond(1), Burst: 2, Location: time.UTC},
+	client := redis.NewClient(&redis.Options{})
+	defer client.Close()
+	_, err := New(client, "", Limit{Name: "a", Algorithm: LeakyBucket, Rate: PerSecond(1), Burst: 2, Location: time.UTC},
 		Limit{Name: "a", Algorithm: TokenBucket, Shards: 2})
 	const want = `throttle: limit 1 "a": burst: only a token_bucket has one; a leaky_bucket has a capacity
 throttle: limit 1 "a": timezone: only a fixed_window has one

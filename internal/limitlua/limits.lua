@@ -27,7 +27,7 @@
 --          thirds and sevenths stay exact, nothing drifts          (tb, lb, lm)
 --   b      burst (tb), capacity (lm; lb: largest cost, 0 = any), permits of a
 --          window (fw, sc, sl), calls in flight (cc)
---   code   p as MMME, where it is one                                 (tb, lm; nil: it is not)
+--   code   p as MMME, where it is one, and ":p/r", for plain forms    (tb, lm; nil: there is none)
 --   w      length of a window, µs; windows are aligned to the epoch  (fw, sc, sl)
 --   c      starts of the calendar windows around now, µs, ascending  (calendar fw)
 --   ahead  how far beyond now slots are granted, µs. What lies further away
@@ -52,9 +52,10 @@
 --            and not misread, the latest moment given, when this was written, the
 --            number of the last commit (0: not counted), and what is needed to give
 --            permits back: see k.refund.
---            Plain: one integer, (tat - PLAIN_FROM) and p as MMME = MMM * 10^E, which
---            is 80 bytes less in Redis. Enough where r = 1, nothing was given beyond
---            now, and no more than PLAIN_MAX is owed.
+--            Plain, where nothing was given beyond now, and nothing can come back:
+--            "T:p/r+frac@s", T being (tat - PLAIN_FROM) and s when this was written, in seconds.
+--            Where r = 1 and no more than PLAIN_MAX is owed: one integer, T and p as
+--            MMME = MMM * 10^E, which is less in Redis.
 --   window   fw: "f start following used last at": the latest window used, the
 --            permits used in it, the moment of the last one, and when it was given
 --   counter  sc: "c start w previous used last at", likewise, with the window before it
@@ -160,6 +161,13 @@ function make.rate()
       s.last, s.at, s.mark, s.lows = now, now, 0, {}
       -- Nothing plain owes so much; the clock was set back.
       if s.tat > now + PLAIN_MAX then s.overdue = true end
+      return true
+    end
+    local plain = naturals(string.match(text, '^(%d+):(%d+)/(%d+)%+(%d+)@(%d+)$'))
+    if plain then
+      if plain[2] == 0 or plain[3] == 0 then return false end
+      s.tat, s.p, s.r, s.frac, s.at, s.plain = PLAIN_FROM + plain[1], plain[2], plain[3], plain[4], plain[5] * 1000000, true
+      s.last, s.mark, s.lows = now, 0, {}
       return true
     end
     local first, lows = string.match(text, '^r (%d+ %d+ %d+ %d+ %d+ %d+ %d+)([ %d:]*)$')
@@ -341,9 +349,14 @@ function make.rate()
   end
 
   function k.save(s, now)
-    local code = s.plain and not s.detailed and s.pause <= now and s.tat - now <= PLAIN_MAX and s.limit.code
-    if code and s.tat > PLAIN_FROM and s.tat < PLAIN_FROM + 9e14 then
-      text_write(s, now, string.format('%.0f%s', s.tat - PLAIN_FROM, code), s.tat)
+    local code = s.plain and not s.detailed and s.pause <= now and s.tat >= PLAIN_FROM + 1e14 and s.tat < PLAIN_FROM + 9e14 and s.limit.code
+    if code then
+      local digits, rate = string.match(code, '^(%d*)(.*)$')
+      if digits ~= '' and s.tat - now <= PLAIN_MAX then
+        text_write(s, now, string.format('%.0f%s', s.tat - PLAIN_FROM, digits), s.tat)
+      else
+        text_write(s, now, string.format('%.0f%s+%.0f@%.0f', s.tat - PLAIN_FROM, rate, s.frac, math.floor(now / 1000000)), s.tat)
+      end
     else
       local text = string.format('r %.0f %.0f %.0f %.0f %.0f %.0f %.0f', s.tat, s.frac, s.p, s.r, s.last, s.at, s.mark)
       for i = 1, #s.lows do text = string.format('%s %.0f:%.0f', text, s.lows[i].low, s.lows[i].mark) end

@@ -91,15 +91,20 @@ func Units(count int64, period time.Duration) (p, r int64) {
 	return p / a, r / a
 }
 
-// Code returns the interval as MMME, which means MMM × 10^E µs, for the plain form of a
-// bucket; "" if the bucket has no plain form.
-func (s Spec) Code() string {
+// Code returns the rate as plain forms of a bucket have it: digits of one that is an integer, the
+// interval as MMME, which means MMM × 10^E µs, or "" if it has no such form; and of one that is
+// a text, ":p/r", or "" if the bucket has no plain form.
+func (s Spec) Code() (digits, text string) {
+	if s.Algorithm != "tb" && s.Algorithm != "lm" {
+		return "", ""
+	}
+	text = fmt.Sprintf(":%d/%d", s.Permit, s.Flow)
 	m, e := s.Permit, 0
 	for m >= 1000 && m%10 == 0 {
 		m, e = m/10, e+1
 	}
-	if s.Flow != 1 || s.Window > 0 || m >= 1000 || e > 9 || s.Algorithm != "tb" && s.Algorithm != "lm" {
-		return ""
+	if s.Flow != 1 || m >= 1000 || e > 9 {
+		return "", text
 	}
-	return fmt.Sprintf("%03d%d", m, e)
+	return fmt.Sprintf("%03d%d", m, e), text
 }

@@ -156,6 +156,8 @@ func owed(text string, fields []int64, now int64) float64 {
 	switch {
 	case strings.HasPrefix(text, "r ") && len(fields) == storedNumbers:
 		tat, frac, permit, flow = fields[0], fields[1], fields[2], fields[3]
+	case len(fields) == plainNumbers && strings.Contains(text, ":"):
+		tat, permit, flow, frac = plainFrom+fields[0], fields[1], fields[2], fields[3]
 	case len(fields) == 1 && len(text) > 4:
 		// MMME follows the time.
 		code := fields[0] % 10000
@@ -164,14 +166,15 @@ func owed(text string, fields []int64, now int64) float64 {
 			permit *= 10
 		}
 	}
-	if tat < now || permit == 0 {
+	if tat < now || permit == 0 || flow == 0 {
 		return 0
 	}
 	return (float64(tat-now)*float64(flow) + float64(frac)) / float64(permit)
 }
 
-// storedNumbers is how many numbers the text of a bucket has before its lows.
-const storedNumbers = 7
+// storedNumbers is how many numbers the text of a bucket has before its lows, and plainNumbers how many
+// a plain one has that is no integer.
+const storedNumbers, plainNumbers = 7, 5
 
 // numbersOf returns the whole numbers of a bucket's text, which follow its letter.
 // Forecasts read thousands of texts, so it does not allocate.
@@ -180,8 +183,12 @@ func numbersOf(text string) (all [storedNumbers]int64, n int, err error) {
 		text = text[2:]
 	}
 	for text != "" && n < storedNumbers {
-		var word string
-		word, text, _ = strings.Cut(text, " ")
+		word := text
+		if end := strings.IndexAny(text, " :/+@"); end >= 0 {
+			word, text = text[:end], text[end+1:]
+		} else {
+			text = ""
+		}
 		if all[n], err = strconv.ParseInt(word, 10, 64); err != nil {
 			return all, n, errors.New("it is not a bucket")
 		}

@@ -32,11 +32,11 @@ func loads() []load {
 	token := throttle.Limit{Name: "t", Algorithm: throttle.TokenBucket, Rate: slow, Burst: 20}
 	sevenths := throttle.Limit{Name: "t", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 7, Period: 200 * time.Second}, Burst: 20}
 	list := []load{
-		{"token bucket, plain", token, many, 1, 1, false},
+		{"token bucket, plain, an integer", token, many, 1, 1, false},
 		{"token bucket, after a reservation", token, many, 1, 1, true},
 		{"token bucket, after eight reservations", token, many, 8, 1, true},
-		{"token bucket, an interval of no whole µs", sevenths, many, 1, 1, false},
-		{"leaky bucket, policing, plain", throttle.Limit{Name: "t", Algorithm: throttle.LeakyBucket, Rate: slow, Capacity: 20}, many, 1, 1, false},
+		{"token bucket, plain, a text", sevenths, many, 1, 1, false},
+		{"leaky bucket, policing, an integer", throttle.Limit{Name: "t", Algorithm: throttle.LeakyBucket, Rate: slow, Capacity: 20}, many, 1, 1, false},
 		{"leaky bucket, shaping", throttle.Limit{Name: "t", Algorithm: throttle.LeakyBucket, Rate: slow, Capacity: 20}, many, 1, 1, true},
 		{"fixed window", throttle.Limit{Name: "t", Algorithm: throttle.FixedWindow, Rate: hourly(20)}, many, 1, 1, false},
 		{"sliding window counter", throttle.Limit{Name: "t", Algorithm: throttle.SlidingWindowCounter, Rate: hourly(20)}, many, 1, 1, false},

@@ -160,28 +160,48 @@ var limiterMutants = []mutant{
 		"swapped", "a look, or a refusal, takes no permit", "throttle TestPeek$|TestSequences",
 	},
 	{
-		"throttle/plain.lua", `local wait = tat - (b - n) * p - now`, `local wait = tat - (b - n + 1) * p - now`,
+		"throttle/plain.lua", `local wait = owed - (tonumber(ARGV[5]) - n) * p`, `local wait = owed - (tonumber(ARGV[5]) - n + 1) * p`,
 		"off by one", "the cheap script never admits more than the full one", "throttle TestPlainAnswersAlike|TestSequences",
 	},
 	{
-		"throttle/plain.lua", `local w = tat - (bs[i] - n) * ps[i] - now`, `local w = tat - (bs[i] - n + 1) * ps[i] - now`,
+		"throttle/plain.lua", `local u = owed - (bs[i] - n) * ps[i]`, `local u = owed - (bs[i] - n + 1) * ps[i]`,
 		"off by one", "the cheap script never admits more than the full one to calls that go together", "throttle TestPlainAnswersAlike|TestSharedAnswersAreTheSame",
 	},
 	{
-		"throttle/plain.lua", `if tat < now then tat = now end`, `if tat < 0 then tat = now end`,
+		"throttle/plain.lua", `return owed > 0 and owed or 0`, `return owed`,
 		"clock", "an idle bucket gathers no more than its burst", "throttle TestPlainAnswersAlike|TestSequences",
 	},
 	{
-		"throttle/plain.lua", `if tat > now + max_owed then return nil end -- the clock was set back`, `if tat > now + 1e15 then return nil end`,
+		"throttle/plain.lua", `if owed > max_owed then return nil end -- the clock was set back`, `if owed > 1e15 then return nil end`,
 		"clock", "the cheap script leaves a clock that was set back to the full one", "throttle TestPlainAnswersAlike|TestClockSetBack",
 	},
 	{
-		"throttle/plain.lua", `if not least or left < least then least, owed, shown = left, tat - now, i end`, `if not least or left > least then least, owed, shown = left, tat - now, i end`,
+		"throttle/plain.lua", `if not least or left < least then least, owed, shown = left, after, i end`, `if not least or left > least then least, owed, shown = left, after, i end`,
 		"swapped", "the limit with the fewest permits left is shown", "throttle TestPlainAnswersAlike",
 	},
 	{
-		"throttle/plain.lua", `tats[key] = tat`, `tats[key] = tats[key]`,
+		"throttle/plain.lua", `debts[key] = after`, `debts[key] = debts[key]`,
 		"missing write", "calls that share a round trip take their permits each", "throttle TestPlainAnswersAlike|TestSharedAnswersAreTheSame",
+	},
+	{
+		"throttle/plain.lua", `return owed * r + frac`, `return owed * r + 0 * frac`,
+		"rounding to the caller's favour", "thirds and sevenths stay exact", "throttle TestPlainAnswersAlike|TestDrift",
+	},
+	{
+		"throttle/plain.lua", `if not at or at * 1000000 > now + 1000000 then return nil end -- the clock was set back`, `if not at then return nil end`,
+		"clock", "the cheap script leaves a long debt before which the clock was set back to the full one", "throttle TestPlainAfterTheClockWasSetBack",
+	},
+	{
+		"throttle/windows.lua", `if used + n > b then opens = following end`, `if used + n > b + 1 then opens = following end`,
+		"off by one", "a window admits no more than its count by the cheap script", "throttle TestPlainAnswersAlike|TestSequences",
+	},
+	{
+		"throttle/windows.lua", `elseif from + w == start then`, `elseif from + w == now then`,
+		"wrong key", "a sliding window counts the window before by the cheap script", "throttle TestPlainAnswersAlike|TestSequences|TestCounter",
+	},
+	{
+		"throttle/windows.lua", `if latest >= start and latest < following then used = tonumber(count) end`, `if latest < start and latest < following then used = tonumber(count) end`,
+		"swapped", "what was used under another window counts by the cheap script", "throttle TestLawOverChanges|TestPlainAnswersAlike|TestLongerWindows",
 	},
 	{
 		"throttle/settle.lua", `done = limit_refund(limit, b, now, slot, n - actual, tonumber(ARGV[at + 3 + i]))`, `done = limit_refund(limit, b, now, slot, n, tonumber(ARGV[at + 3 + i]))`,
