@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -17,10 +18,13 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/headgate/headgate/dashboard/metrics"
 	"github.com/headgate/headgate/internal/test/logtest"
 	"github.com/headgate/headgate/internal/test/monitoring"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/internal/test/stage"
+	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/throttle/limitmetrics"
 )
 
 const watched = `
@@ -60,7 +64,7 @@ func TestEveryExpressionReturnsData(t *testing.T) {
 	for range 2 {
 		s.Worker("HEADGATE_METRICS_TENANTS=top:5")
 	}
-	p := startPrometheus(s)
+	p := startPrometheus(s, limiting(t, s))
 
 	rules, err := monitoring.Rules("../../../dashboard")
 	if err != nil {
@@ -116,15 +120,43 @@ var (
 	commands   = regexp.MustCompile(`"enqueue ([a-z]+)"`)
 )
 
+// limiting is a program with a limiter of its own, which lets some calls go, some wait, and refuses others. It returns
+// the address of its metrics.
+func limiting(t *testing.T, s *stage.Stage) string {
+	t.Helper()
+	registry := metrics.NewRegistry()
+	limiter, err := throttle.New(s.Redis.Client(), "", throttle.Limit{Name: "provider", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(20)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limiter = limiter.WithObserver(limitmetrics.New(registry).Observe)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			_, _ = limiter.Take(ctx, 1, "k")
+			_, _ = limiter.Wait(ctx, 1, "k")
+		}
+	}()
+	server := httptest.NewServer(metrics.Handler(registry))
+	t.Cleanup(func() {
+		stop()
+		<-ended
+		server.Close()
+	})
+	return server.Listener.Addr().String()
+}
+
 // prometheus is a real one.
 type prometheus struct {
 	t   *testing.T
 	url string
 }
 
-// prometheus starts one that scrapes the stage's workers each second, with the
+// prometheus starts one that scrapes the stage's workers and another program each second, with the
 // configuration of dashboard/prometheus otherwise.
-func startPrometheus(s *stage.Stage) *prometheus {
+func startPrometheus(s *stage.Stage, other string) *prometheus {
 	s.T.Helper()
 	t := s.T.(*testing.T)
 	path, err := exec.LookPath("prometheus")
@@ -138,7 +170,7 @@ func startPrometheus(s *stage.Stage) *prometheus {
 			t.Fatal(err)
 		}
 		if name == "prometheus.yml" {
-			text = scraping(s, text)
+			text = scraping(s, text, other)
 		}
 		s.Write(name, string(text))
 	}
@@ -173,8 +205,8 @@ func startPrometheus(s *stage.Stage) *prometheus {
 	return p
 }
 
-// scraping is a configuration that scrapes the stage's workers each second.
-func scraping(s *stage.Stage, text []byte) []byte {
+// scraping is a configuration that scrapes the stage's workers and another program each second.
+func scraping(s *stage.Stage, text []byte, other string) []byte {
 	s.T.Helper()
 	config := struct {
 		Global map[string]any   `yaml:"global"`
@@ -191,6 +223,7 @@ func scraping(s *stage.Stage, text []byte) []byte {
 	config.Global = map[string]any{"scrape_interval": "1s", "evaluation_interval": "1s"}
 	delete(config.Scrape[0], "dns_sd_configs")
 	config.Scrape[0]["static_configs"] = []map[string]any{{"targets": targets}}
+	config.Scrape = append(config.Scrape, map[string]any{"job_name": "limiting", "static_configs": []map[string]any{{"targets": []string{other}}}})
 	text, err := yaml.Marshal(config)
 	if err != nil {
 		s.T.Fatal(err)
