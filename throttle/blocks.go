@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,11 +25,34 @@ import (
 //     has not used.
 type Blocks struct {
 	limiter *Limiter
-	size    int64
+	size    int64 // 0: by the rate of each key
 	hold    time.Duration
+	rates   *keyRates // nil: size is not 0
 
 	mu   sync.Mutex
 	held map[string]*block
+}
+
+// keyRates has how many permits each key used lately in the time of a block, by a hash of the
+// key. Keys that share a hash have blocks for both, which is only a question of size.
+type keyRates struct {
+	seed maphash.Seed
+	of   [1024]struct {
+		began atomic.Int64 // when asked was 0, ns of Unix time
+		asked atomic.Int64 // permits since then
+		size  atomic.Int64 // in the time before, for as long as a block is held
+	}
+}
+
+// ask notes that a key needs n permits, and returns how many it used in the last hold.
+func (k *keyRates) ask(key string, n int64, hold time.Duration) int64 {
+	r := &k.of[maphash.String(k.seed, key)%uint64(len(k.of))]
+	asked, began, now := r.asked.Add(n), r.began.Load(), time.Now().UnixNano()
+	if since := now - began; since >= int64(hold) && r.began.CompareAndSwap(began, now) {
+		r.size.Store(int64(float64(asked) * float64(hold) / float64(since)))
+		r.asked.Store(0)
+	}
+	return r.size.Load()
 }
 
 // block is what one key has in this process.
@@ -44,7 +69,9 @@ type block struct {
 // NewBlocks returns a Blocks that takes size permits at a time from l and keeps each
 // block for up to hold. l has a single limit without shards, and no [LeakyBucket] or
 // [Concurrency] limit. size is at least 2 and at most half of what the limit holds, so
-// that no process takes all of it. hold is 1 ms to 1 min. The error names the value that
+// that no process takes all of it. If it is 0, a key's blocks have as many permits as it
+// used in the last hold, up to that half; a key that used fewer than two has no blocks, and
+// nothing is less exact for it. hold is 1 ms to 1 min. The error names the value that
 // is out of range.
 func NewBlocks(l *Limiter, size int64, hold time.Duration) (*Blocks, error) {
 	limit := l.limits[0]
@@ -53,10 +80,22 @@ func NewBlocks(l *Limiter, size int64, hold time.Duration) (*Blocks, error) {
 		return nil, fmt.Errorf("throttle: blocks: the limiter must have a single limit without shards, and not a %s or %s", LeakyBucket, Concurrency)
 	case hold < time.Millisecond || hold > time.Minute:
 		return nil, fmt.Errorf("throttle: blocks: a hold of %v must be 1ms to 1m", hold)
-	case size < 2 || size > limit.Quota()/2:
-		return nil, fmt.Errorf("throttle: blocks: a size of %d must be 2 to %d, half of what limit %q holds", size, limit.Quota()/2, limit.Name)
+	case size != 0 && (size < 2 || size > limit.Quota()/2):
+		return nil, fmt.Errorf("throttle: blocks: a size of %d must be 2 to %d, half of what limit %q holds, or 0, by the rate of each key", size, limit.Quota()/2, limit.Name)
 	}
-	return &Blocks{limiter: l, size: size, hold: hold, held: map[string]*block{}}, nil
+	b := &Blocks{limiter: l, size: size, hold: hold, held: map[string]*block{}}
+	if size == 0 {
+		b.rates = &keyRates{seed: maphash.MakeSeed()}
+	}
+	return b, nil
+}
+
+// sizeFor returns how large the key's next block is if a call needs n permits.
+func (b *Blocks) sizeFor(key string, n int64) int64 {
+	if b.rates == nil {
+		return b.size
+	}
+	return min(b.rates.ask(key, n, b.hold), b.limiter.limits[0].Quota()/2)
 }
 
 // Take takes n permits now, or none, from the key's block or else from Redis. Errors are
@@ -71,7 +110,8 @@ func (b *Blocks) Take(ctx context.Context, n int64, key string) (Decision, error
 }
 
 func (b *Blocks) take(ctx context.Context, n int64, key string) (Decision, error) {
-	if n < 1 || n > b.size {
+	size := b.sizeFor(key, max(n, 0))
+	if n < 1 || size < 2 || n > size {
 		return b.limiter.take(ctx, n, []string{key})
 	}
 	own, err := b.block(ctx, key)
@@ -93,14 +133,14 @@ func (b *Blocks) take(ctx context.Context, n int64, key string) (Decision, error
 	}
 	// Read before Redis is asked: a slow answer shortens the time of the block.
 	until := time.Now().Add(b.hold)
-	r, err := b.limiter.reserve(ctx, b.size, 0, []string{key})
+	r, err := b.limiter.reserve(ctx, size, 0, []string{key})
 	if err != nil {
 		return Decision{}, err
 	}
 	if !r.Allowed {
 		return b.limiter.take(ctx, n, []string{key}) // there may be enough for this one
 	}
-	own.from, own.left, own.until = r, b.size, until
+	own.from, own.left, own.until = r, size, until
 	own.stop()
 	own.lapses.Add(1)
 	own.lapse = time.AfterFunc(time.Until(until), func() {

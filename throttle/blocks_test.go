@@ -736,3 +736,50 @@ func TestUsableBlocks(t *testing.T) {
 		}
 	}
 }
+
+// TestBlocksSizeThemselves: a key that is asked about often has blocks of what it uses, and one that is not has none,
+// so that nothing of it lies in a process.
+func TestBlocksSizeThemselves(t *testing.T) {
+	redistest.Slow(t)
+	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr()})
+	defer client.Close()
+	c := newClocked(t, client, bucket("1000000/s", 1_000_000))
+	blocks, err := NewBlocks(c.Limiter, 0, 10*ms)
+	if err != nil {
+		t.Fatal(err)
+	}
+	take := func(n int64, key string) Decision {
+		t.Helper()
+		d, err := blocks.Take(t.Context(), n, key)
+		if err != nil || !d.Allowed {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		return d
+	}
+	seen := &scriptCount{}
+	client.AddHook(seen)
+	calls := 0
+	for end := time.Now().Add(300 * ms); time.Now().Before(end); calls++ {
+		take(1, "hot")
+	}
+	if short, long := seen.sent(); (short+long)*20 > calls {
+		t.Errorf("%d calls of a hot key took %d scripts", calls, short+long)
+	}
+	if err := blocks.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if d := c.peek("hot"); d.Remaining != 1_000_000-int64(calls) { // the limiter's clock stands still
+		t.Errorf("after %d calls, %d are left", calls, d.Remaining)
+	}
+	for i := range 5 {
+		time.Sleep(15 * ms) // longer than a block is held
+		if d := take(3, "cold"); d.Remaining != 1_000_000-3*int64(i+1) {
+			t.Errorf("call %d of a cold key: %+v", i+1, d)
+		}
+	}
+	for _, size := range []int64{-1, 1, 500_001} {
+		if _, err := NewBlocks(c.Limiter, size, time.Second); err == nil {
+			t.Errorf("blocks of %d", size)
+		}
+	}
+}

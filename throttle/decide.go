@@ -84,6 +84,7 @@ type request struct {
 	script *redisscript.Script
 	keys   []string
 	args   []any
+	sent   time.Time // of a short script
 }
 
 // send asks Redis for decisions. It stores the error of one call in the call, and returns
@@ -161,7 +162,7 @@ func (l *Limiter) finish(ctx context.Context, r request, reply any, err error) e
 	if r.script == windowsScript {
 		read = l.windowsAnswer
 	}
-	unknown, err := read(r.calls, reply)
+	unknown, err := read(r, reply)
 	if err != nil || len(unknown) == 0 {
 		return err
 	}
@@ -306,6 +307,7 @@ func (l *Limiter) answer(r request, reply any, err error) error {
 		}
 		if d.Allowed {
 			d.At = time.UnixMicro(now).Add(d.Delay)
+			l.forgetRefusals(c)
 		}
 		if mode == modeReserve {
 			c.marks = make([]int64, len(l.limits))

@@ -81,7 +81,10 @@
 //
 // # Hot keys
 //
-// Concurrent calls of one limiter share round trips without any setting. For a key
+// Concurrent calls of one limiter share round trips without any setting. A call that a
+// token bucket refused, or a leaky bucket that polices, is refused again without a
+// question until it can be admitted, as long as no process reserves from that bucket.
+// For a key
 // that is hotter than one Redis can serve, Shards of [Limit] splits its bucket, and
 // [Blocks] takes permits a block at a time. Both document what they cost.
 //

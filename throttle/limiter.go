@@ -205,6 +205,9 @@ func (l *Limiter) take(ctx context.Context, n int64, keys []string) (Decision, e
 	if err != nil {
 		return Decision{}, err
 	}
+	if d, refused := l.refused(c); refused && ctx.Err() == nil {
+		return d, nil
+	}
 	if err := decide(ctx, l.taking, c, nil); err != nil {
 		return Decision{}, err
 	}

@@ -69,9 +69,11 @@ func (l *Limiter) pause(ctx context.Context, name, key string, length time.Durat
 	args = append(args, l.appendSpecs(nil, police, 0)[6*i:6*i+6]...)
 	// A waiting leaky bucket and a metering one are one bucket, and the same after a pause.
 	args = append(args, length.Microseconds(), reason)
-	if _, err := pauseScript.RunUntilDone(ctx, l.client, []string{l.bucket(limit, key)}, args...); err != nil {
+	bucket := l.bucket(limit, key)
+	if _, err := pauseScript.RunUntilDone(ctx, l.client, []string{bucket}, args...); err != nil {
 		return fmt.Errorf("throttle: pause %q: %w", clip(key), err)
 	}
+	l.forgetRefusals(&call{buckets: []string{bucket}}) // it has a reason now
 	return nil
 }
 

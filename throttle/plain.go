@@ -25,6 +25,8 @@ type plain struct {
 	// a hash pass together, which costs only time.
 	seed    maphash.Seed
 	passing [1024]atomic.Int32
+
+	refusals refusals
 }
 
 type plainSpec struct{ limitlua.Spec }
@@ -32,6 +34,11 @@ type plainSpec struct{ limitlua.Spec }
 // after returns the time in which units flow back, rounded up to the next µs.
 func (s plainSpec) after(units int64) time.Duration {
 	return time.Duration((units+s.Flow-1)/s.Flow) * time.Microsecond
+}
+
+// left returns how many permits a bucket has that owes so many units.
+func (s plainSpec) left(owed int64) int64 {
+	return max(0, s.Burst-(owed+s.Permit-1)/s.Permit)
 }
 
 // newPlain returns nil if no short script knows the limits.
@@ -53,10 +60,13 @@ func newPlain(limits []Limit) *plain {
 	return p
 }
 
-// of returns the counter of a bucket.
-func (p *plain) of(bucket string) *atomic.Int32 {
-	return &p.passing[maphash.String(p.seed, bucket)%uint64(len(p.passing))]
+// place is where what is known of a bucket is.
+func (p *plain) place(bucket string) uint64 {
+	return maphash.String(p.seed, bucket) % uint64(len(p.passing))
 }
+
+// of returns the counter of a bucket.
+func (p *plain) of(bucket string) *atomic.Int32 { return &p.passing[p.place(bucket)] }
 
 // knows reports whether the short script should be tried for a call.
 func (p *plain) knows(c *call) bool {
@@ -113,13 +123,14 @@ func (l *Limiter) plainRequest(calls []*call) request {
 		args = append(append(args, len(l.limits)), p.args...)
 	}
 	keys := gather(calls, func(which int, c *call, times int) { args = append(args, which, c.n, times) })
-	return request{mode: modeTake, calls: calls, script: p.script, keys: keys, args: args}
+	return request{mode: modeTake, calls: calls, script: p.script, keys: keys, args: args, sent: l.time()}
 }
 
 // windowsAnswer reads the reply of windows.lua into the calls. It returns the calls that the
 // script did not know.
-func (l *Limiter) windowsAnswer(calls []*call, reply any) (unknown []*call, err error) {
+func (l *Limiter) windowsAnswer(r request, reply any) (unknown []*call, err error) {
 	const words = 4
+	calls := r.calls
 	values, _ := reply.([]any)
 	ok := len(values) == 1+words*len(calls)
 	number := func(i int) int64 {
@@ -155,7 +166,8 @@ func (l *Limiter) windowsAnswer(calls []*call, reply any) (unknown []*call, err 
 
 // plainAnswer reads the reply of plain.lua into the calls, and computes what follows from
 // it. It returns the calls that the script did not know.
-func (l *Limiter) plainAnswer(calls []*call, reply any) (unknown []*call, err error) {
+func (l *Limiter) plainAnswer(r request, reply any) (unknown []*call, err error) {
+	calls := r.calls
 	values, known := reply.([]any)
 	if !known {
 		for _, c := range calls {
@@ -190,12 +202,15 @@ func (l *Limiter) plainAnswer(calls []*call, reply any) (unknown []*call, err er
 		d.Allowed, d.Limit, d.Quota = owed > 0, l.limits[which-1].Name, spec.Burst
 		if d.Allowed {
 			d.At = time.UnixMicro(now)
+			l.forgetRefusals(c)
 		} else {
-			d.RetryAfter = spec.after(-owed)
-			owed = -owed + (spec.Burst-c.n)*spec.Permit
+			wait, bucket := -owed, c.buckets[which-1]
+			d.RetryAfter = spec.after(wait)
+			owed = wait + (spec.Burst-c.n)*spec.Permit
+			l.plain.refusals[l.plain.place(bucket)].Store(&refusal{bucket, c.n, d.Limit, *spec, owed, wait, r.sent, l.time()})
 		}
 		d.ResetAfter = spec.after(owed)
-		d.Remaining = max(0, spec.Burst-(owed+spec.Permit-1)/spec.Permit)
+		d.Remaining = spec.left(owed)
 	}
 	return unknown, nil
 }

@@ -35,7 +35,7 @@ func missed(targets []target) error {
 	return fmt.Errorf("%d of %d targets missed: %s", len(names), len(targets), strings.Join(names, "; "))
 }
 
-// targets judges the run. All of them speak of limits that admit everything.
+// targets judges the run. All of them but that of refusals speak of limits that admit everything.
 func targets(cells []*cell, memory []weight) []target {
 	at := map[load]*cell{}
 	for _, c := range cells {
@@ -64,6 +64,7 @@ func targets(cells []*cell, memory []weight) []target {
 		target{Text: "1 goroutine, 1 key: decisions/s, of redis_rate's", Bound: 1.15}.judge(ratio(alone, tokenBucket, redisRate)),
 		target{Text: "64 goroutines, 1 key: decisions/s, of redis_rate's", Bound: 8}.judge(ratio(many, tokenBucket, redisRate)),
 		target{Text: "64 goroutines, 10000 keys: decisions/s, of redis_rate's", Bound: 2}.judge(ratio(many10k, tokenBucket, redisRate)),
+		target{Text: "64 goroutines, 1 key, refused: decisions/s, of redis_rate's", Bound: 100}.judge(ratio(manyRefused, tokenBucket, redisRate)),
 		target{Text: "1 goroutine, 1 key: three layers in one call, of one layer's decisions/s", Bound: 0.7}.judge(ratio(alone, threeLayers, tokenBucket)),
 		target{Text: "bytes of Redis memory per token bucket", Bound: 140, AtMost: true}.judge(bytes()),
 		target{Text: "1 goroutine, 1 key: Take, of its bare script's decisions/s", Bound: 0.95}.judge(ratio(alone, tokenBucket, bareScript)),

@@ -21,6 +21,9 @@
 // All rules are asked in one round trip. Permits are taken from all limits, or the
 // request is refused and nothing is taken.
 //
+// A rule can have a limit for each plan that you sell: Tiers of [Rule], and Tier, which
+// says what plan a request has. Who changes the plan keeps what was used.
+//
 // Put the middleware behind the authentication if it limits by user or API key: senders
 // can invent keys that were not checked, and each has a full bucket. A rule by address in
 // front of the authentication limits guessing. Behind proxies, tell [ClientIP] their

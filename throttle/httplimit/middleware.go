@@ -83,9 +83,11 @@ func NewMiddleware(client redis.UniversalClient, config MiddlewareConfig) (*Midd
 	}
 	leaky := ""
 	for _, rule := range config.Rules {
-		m.holds = m.holds || rule.Limit.Algorithm == throttle.Concurrency
-		if rule.Limit.Algorithm == throttle.LeakyBucket {
-			leaky = rule.Limit.Name
+		for _, limit := range rule.limits() {
+			m.holds = m.holds || limit.Algorithm == throttle.Concurrency
+			if limit.Algorithm == throttle.LeakyBucket {
+				leaky = limit.Name
+			}
 		}
 	}
 	var leakyErr error

@@ -50,7 +50,7 @@ func mustOK(t testing.TB, resp *http.Response) {
 func TestMiddleware(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client()
-	m := mustMiddleware(t, client, MiddlewareConfig{Rules: []Rule{{perHour("per user", 2), ByUser(userOf)}}})
+	m := mustMiddleware(t, client, MiddlewareConfig{Rules: []Rule{{Limit: perHour("per user", 2), Key: ByUser(userOf)}}})
 	next := &ok{}
 	h := m.Wrap(next)
 
@@ -99,7 +99,7 @@ func TestMiddleware(t *testing.T) {
 
 func TestHeadHasNoBody(t *testing.T) {
 	t.Parallel()
-	m := mustMiddleware(t, redistest.Shared(t).Client(), MiddlewareConfig{Rules: []Rule{{perHour("all", 1), Everyone}}})
+	m := mustMiddleware(t, redistest.Shared(t).Client(), MiddlewareConfig{Rules: []Rule{{Limit: perHour("all", 1), Key: Everyone}}})
 	h := m.Wrap(&ok{})
 	mustOK(t, get(h))
 	resp := get(h, func(r *http.Request) { r.Method = http.MethodHead })
@@ -119,7 +119,7 @@ func TestTogether(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /items/{id}", &ok{})
 	m := mustMiddleware(t, client, MiddlewareConfig{Prefix: name, Rules: []Rule{
-		{user, ByUser(userOf)}, {ip, ByIP(ClientIP{})}, {route, ByRoute(mux)},
+		{Limit: user, Key: ByUser(userOf)}, {Limit: ip, Key: ByIP(ClientIP{})}, {Limit: route, Key: ByRoute(mux)},
 	}})
 	h := m.Wrap(mux)
 	sent := &commands{}
@@ -170,7 +170,7 @@ func TestSkippedRule(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client()
 	h := mustMiddleware(t, client, MiddlewareConfig{Rules: []Rule{
-		{perHour("user", 2), ByUser(userOf)}, {perHour("ip", 4), ByIP(ClientIP{})},
+		{Limit: perHour("user", 2), Key: ByUser(userOf)}, {Limit: perHour("ip", 4), Key: ByIP(ClientIP{})},
 	}}).Wrap(&ok{})
 
 	resp := get(h, with("User", "ann"))
@@ -200,8 +200,8 @@ func TestSkippedRule(t *testing.T) {
 func TestNoRuleApplies(t *testing.T) {
 	t.Parallel()
 	h := mustMiddleware(t, redistest.Shared(t).Client(), MiddlewareConfig{Rules: []Rule{
-		{perHour("user", 1), ByUser(userOf)},
-		{perHour("wrapped", 1), func(*http.Request) (string, error) { return "", fmt.Errorf("today: %w", ErrSkip) }},
+		{Limit: perHour("user", 1), Key: ByUser(userOf)},
+		{Limit: perHour("wrapped", 1), Key: func(*http.Request) (string, error) { return "", fmt.Errorf("today: %w", ErrSkip) }},
 	}}).Wrap(&ok{})
 	for range 3 {
 		resp := get(h)
@@ -220,15 +220,15 @@ func TestNoKey(t *testing.T) {
 	said := &errorLog{}
 	next := &ok{}
 	rule := func(err error) Rule {
-		return Rule{perHour("x", 1), func(*http.Request) (string, error) { return "", err }}
+		return Rule{Limit: perHour("x", 1), Key: func(*http.Request) (string, error) { return "", err }}
 	}
 	tests := map[string]struct {
 		rule      Rule
 		status    int
 		challenge string
 	}{
-		"missing API key": {Rule{perHour("x", 1), ByAPIKey("X-API-Key")}, 401, `ApiKey name="X-Api-Key"`},
-		"missing token":   {Rule{perHour("x", 1), ByAPIKey("Authorization")}, 401, "Bearer"},
+		"missing API key": {Rule{Limit: perHour("x", 1), Key: ByAPIKey("X-API-Key")}, 401, `ApiKey name="X-Api-Key"`},
+		"missing token":   {Rule{Limit: perHour("x", 1), Key: ByAPIKey("Authorization")}, 401, "Bearer"},
 		"own fault":       {rule(&KeyError{Status: 403, Detail: "No."}), 403, ""},
 		"no status":       {rule(&KeyError{Detail: "No."}), 400, ""},
 		"a bad status":    {rule(&KeyError{Status: 200, Detail: "No."}), 400, ""},
@@ -257,7 +257,7 @@ func TestSecretsStayOutOfRedis(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client()
 	h := mustMiddleware(t, client, MiddlewareConfig{Rules: []Rule{
-		{perHour("key", 1), ByAPIKey("X-API-Key")}, {perHour("token", 1), ByAPIKey("Authorization")},
+		{Limit: perHour("key", 1), Key: ByAPIKey("X-API-Key")}, {Limit: perHour("token", 1), Key: ByAPIKey("Authorization")},
 	}}).Wrap(&ok{})
 	const key, token = "sk-hush", "tok-hush"
 	ask := func() *http.Response { return get(h, with("X-API-Key", key), with("Authorization", "Bearer "+token)) }
@@ -280,7 +280,7 @@ func TestSecretsStayOutOfRedis(t *testing.T) {
 
 func TestHostileKeys(t *testing.T) {
 	t.Parallel()
-	h := mustMiddleware(t, redistest.Shared(t).Client(), MiddlewareConfig{Rules: []Rule{{perHour("user", 1), ByUser(userOf)}}}).Wrap(&ok{})
+	h := mustMiddleware(t, redistest.Shared(t).Client(), MiddlewareConfig{Rules: []Rule{{Limit: perHour("user", 1), Key: ByUser(userOf)}}}).Wrap(&ok{})
 	long := strings.Repeat("x", 100_000)
 	for _, user := range []string{long, long + "y", "a}:{b", "a:b", "*", "\x00", "user%3Aann", "user:ann", "ümläut"} {
 		mustOK(t, get(h, with("User", user)))
@@ -291,7 +291,7 @@ func TestHostileKeys(t *testing.T) {
 func TestCost(t *testing.T) {
 	t.Parallel()
 	h := mustMiddleware(t, redistest.Shared(t).Client(), MiddlewareConfig{
-		Rules: []Rule{{perHour("items", 10), Everyone}},
+		Rules: []Rule{{Limit: perHour("items", 10), Key: Everyone}},
 		Cost: func(r *http.Request) int64 {
 			n, _ := strconv.ParseInt(r.Header.Get("Items"), 10, 64)
 			return n
@@ -325,7 +325,7 @@ func TestRefuseHook(t *testing.T) {
 	t.Parallel()
 	var seen []*Refusal
 	m := mustMiddleware(t, redistest.Shared(t).Client(), MiddlewareConfig{
-		Rules: []Rule{{perHour("all", 1), Everyone}},
+		Rules: []Rule{{Limit: perHour("all", 1), Key: Everyone}},
 		Refuse: func(w http.ResponseWriter, r *http.Request, f *Refusal) {
 			seen = append(seen, f)
 			if r.Header.Get("Accept") == "text/plain" {
@@ -353,7 +353,7 @@ func TestPausedBucket(t *testing.T) {
 	name, limit := prefix(t), perHour("user", 5)
 	var refusal *Refusal
 	h := mustMiddleware(t, client, MiddlewareConfig{
-		Prefix: name, Rules: []Rule{{limit, ByUser(userOf)}},
+		Prefix: name, Rules: []Rule{{Limit: limit, Key: ByUser(userOf)}},
 		Refuse: func(w http.ResponseWriter, r *http.Request, f *Refusal) { refusal = f; f.ServeHTTP(w, r) },
 	}).Wrap(&ok{})
 	limiter, err := throttle.New(client, name, limit)
@@ -380,9 +380,9 @@ func TestFailure(t *testing.T) {
 				t.Parallel()
 				server := redistest.Start(t)
 				client := patient(t, server)
-				rules := []Rule{{perHour("user", 1), Everyone}}
+				rules := []Rule{{Limit: perHour("user", 1), Key: Everyone}}
 				if concurrent {
-					rules = append(rules, Rule{atOnce("flying", 5), Everyone})
+					rules = append(rules, Rule{Limit: atOnce("flying", 5), Key: Everyone})
 				}
 				said := &errorLog{}
 				next := &ok{}
@@ -426,7 +426,7 @@ func TestLateAnswer(t *testing.T) {
 	limit := atOnce("flying", 1)
 	limit.Lease = time.Second
 	h := mustMiddleware(t, client, MiddlewareConfig{
-		Rules: []Rule{{limit, Everyone}}, OnFailure: FailClosed, Timeout: 200 * time.Millisecond, OnError: func(*http.Request, error) {},
+		Rules: []Rule{{Limit: limit, Key: Everyone}}, OnFailure: FailClosed, Timeout: 200 * time.Millisecond, OnError: func(*http.Request, error) {},
 	}).Wrap(&ok{})
 	mustOK(t, get(h))
 	server.Pause()
@@ -442,7 +442,7 @@ func TestRequestEnds(t *testing.T) {
 	client := patient(t, server)
 	next := &ok{}
 	for _, failure := range []Failure{FailOpen, FailClosed} {
-		h := mustMiddleware(t, client, MiddlewareConfig{Rules: []Rule{{perHour("all", 100), Everyone}}, OnFailure: failure}).Wrap(next)
+		h := mustMiddleware(t, client, MiddlewareConfig{Rules: []Rule{{Limit: perHour("all", 100), Key: Everyone}}, OnFailure: failure}).Wrap(next)
 		server.Pause()
 		ctx, cancel := context.WithCancel(t.Context())
 		answered := make(chan *http.Response)
@@ -506,7 +506,7 @@ func TestConcurrency(t *testing.T) {
 			t.Parallel()
 			prefix, limit := prefix(t), atOnce("flying", 1)
 			handler := newInside()
-			m := mustMiddleware(t, client, MiddlewareConfig{Prefix: prefix, Rules: []Rule{{limit, Everyone}}})
+			m := mustMiddleware(t, client, MiddlewareConfig{Prefix: prefix, Rules: []Rule{{Limit: limit, Key: Everyone}}})
 			server := httptest.NewServer(m.Wrap(handler))
 			defer server.Close()
 			defer server.Client().CloseIdleConnections()
@@ -546,7 +546,7 @@ func TestConcurrencyAndRate(t *testing.T) {
 	t.Parallel()
 	handler := newInside()
 	h := mustMiddleware(t, redistest.Shared(t).Client(), MiddlewareConfig{Rules: []Rule{
-		{perHour("user", 2), ByUser(userOf)}, {atOnce("flying", 1), Everyone},
+		{Limit: perHour("user", 2), Key: ByUser(userOf)}, {Limit: atOnce("flying", 1), Key: Everyone},
 	}}).Wrap(handler)
 	answers := make(chan *http.Response, 1)
 	ask := func(user string) {
@@ -579,7 +579,7 @@ func TestConcurrencyAndRate(t *testing.T) {
 
 func TestMiddlewareConfig(t *testing.T) {
 	client := redistest.Shared(t).Client()
-	good := MiddlewareConfig{Rules: []Rule{{perHour("a", 1), Everyone}}, OnFailure: FailOpen}
+	good := MiddlewareConfig{Rules: []Rule{{Limit: perHour("a", 1), Key: Everyone}}, OnFailure: FailOpen}
 	if _, err := NewMiddleware(client, good); err != nil {
 		t.Fatal(err)
 	}
@@ -598,7 +598,7 @@ func TestMiddlewareConfig(t *testing.T) {
 		"negative timeout": {func(c *MiddlewareConfig) { c.Timeout = -1 }, []string{"Timeout"}},
 		"prefix":           {func(c *MiddlewareConfig) { c.Prefix = "{x}" }, []string{"prefix"}},
 		"leaky beside concurrency": {func(c *MiddlewareConfig) {
-			c.Rules = []Rule{{leaky, Everyone}, {atOnce("b", 1), Everyone}}
+			c.Rules = []Rule{{Limit: leaky, Key: Everyone}, {Limit: atOnce("b", 1), Key: Everyone}}
 		}, []string{`"leaky"`, "token bucket"}},
 		"everything": {func(c *MiddlewareConfig) { *c = MiddlewareConfig{Timeout: -1} }, []string{"OnFailure", "Timeout", "Rules"}},
 	}
@@ -621,7 +621,7 @@ func TestMiddlewareConfig(t *testing.T) {
 	if _, err := NewMiddleware(nil, good); err == nil {
 		t.Error("no error without a client")
 	}
-	good.Rules = []Rule{{leaky, Everyone}}
+	good.Rules = []Rule{{Limit: leaky, Key: Everyone}}
 	if _, err := NewMiddleware(client, good); err != nil {
 		t.Errorf("a leaky bucket alone: %v", err)
 	}
@@ -633,7 +633,7 @@ func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	next := &ok{}
 	h := mustMiddleware(t, redistest.Shared(t).Client(), MiddlewareConfig{Rules: []Rule{
-		{perHour("user", 1000), ByUser(userOf)}, {perHour("ip", 50), ByIP(ClientIP{})}, {perHour("all", 1000), Everyone},
+		{Limit: perHour("user", 1000), Key: ByUser(userOf)}, {Limit: perHour("ip", 50), Key: ByIP(ClientIP{})}, {Limit: perHour("all", 1000), Key: Everyone},
 	}}).Wrap(next)
 	statuses := map[int]int{}
 	var mu sync.Mutex
@@ -661,7 +661,7 @@ func TestResponseWriter(t *testing.T) {
 	t.Parallel()
 	type writer struct{ http.ResponseWriter }
 	var got http.ResponseWriter
-	h := mustMiddleware(t, redistest.Shared(t).Client(), MiddlewareConfig{Rules: []Rule{{atOnce("a", 1), Everyone}}}).
+	h := mustMiddleware(t, redistest.Shared(t).Client(), MiddlewareConfig{Rules: []Rule{{Limit: atOnce("a", 1), Key: Everyone}}}).
 		Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { got = w }))
 	w := writer{httptest.NewRecorder()}
 	h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))

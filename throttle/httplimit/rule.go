@@ -5,7 +5,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,7 +21,28 @@ type Rule struct {
 	// Key names the bucket of a request. Required in a [Middleware]; nil in a
 	// [Transport] means [ByHost].
 	Key KeyFunc
+
+	// Tiers are limits instead of Limit, by plan: at most 100. Tier returns the plan of a
+	// request, and Limit holds for a plan that has no tier, such as "". A key has one bucket
+	// whatever its plan, so who changes it keeps what was used; the name of each limit is that
+	// of Limit, and may be left out. Either all of them are concurrency limits or none is.
+	// Both are nil if all requests have one limit.
+	Tiers map[string]throttle.Limit
+	Tier  func(*http.Request) string
 }
+
+// limits returns Limit, and then the tiers in the order of their plans.
+func (r Rule) limits() []throttle.Limit {
+	all := []throttle.Limit{r.Limit}
+	for _, plan := range r.plans() {
+		limit := r.Tiers[plan]
+		limit.Name = r.Limit.Name
+		all = append(all, limit)
+	}
+	return all
+}
+
+func (r Rule) plans() []string { return slices.Sorted(maps.Keys(r.Tiers)) }
 
 // KeyFunc returns the key of the bucket that a request takes its permits from. Any text
 // is safe as a key, and one that is longer than 256 bytes is hashed. The number of
@@ -126,6 +149,9 @@ func ByHost(r *http.Request) (string, error) {
 	return strings.ToLower(r.Host), nil
 }
 
+// maxTiers bounds the tiers of a rule.
+const maxTiers = 100
+
 const hashPrefix = "sha256:"
 
 // bounded hashes a key that is too long for a Redis key.
@@ -147,8 +173,28 @@ func checkRules(rules []Rule) error {
 	}
 	var errs []error
 	for i, rule := range rules {
+		wrong := func(format string, args ...any) {
+			errs = append(errs, fmt.Errorf("httplimit: rule %d %q: "+format, append([]any{i + 1, rule.Limit.Name}, args...)...))
+		}
 		if rule.Key == nil {
-			errs = append(errs, fmt.Errorf("httplimit: rule %d %q: Key: a rule needs one, such as ByUser, ByIP or Everyone", i+1, rule.Limit.Name))
+			wrong("Key: a rule needs one, such as ByUser, ByIP or Everyone")
+		}
+		switch {
+		case len(rule.Tiers) > 0 && rule.Tier == nil:
+			wrong("Tier: Tiers need a func that returns the plan of a request")
+		case len(rule.Tiers) == 0 && rule.Tier != nil:
+			wrong("Tiers: there are none for what Tier returns")
+		case len(rule.Tiers) > maxTiers:
+			wrong("Tiers: %d are more than %d", len(rule.Tiers), maxTiers)
+		}
+		for _, plan := range rule.plans() {
+			tier := rule.Tiers[plan]
+			if tier.Name != "" && tier.Name != rule.Limit.Name {
+				wrong("Tiers: %.60q: its limit is called %.60q; leave the name out, because a key has one bucket in all tiers", plan, tier.Name)
+			}
+			if (tier.Algorithm == throttle.Concurrency) != (rule.Limit.Algorithm == throttle.Concurrency) {
+				wrong("Tiers: %.60q: a concurrency limit cannot stand for one with a rate, nor the other way round", plan)
+			}
 		}
 	}
 	return errors.Join(errs...)

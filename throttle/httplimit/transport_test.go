@@ -260,7 +260,7 @@ func TestCallNotMade(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client := redistest.Shared(t).Client()
 			prefix, limit := prefix(t), perHour("host", 5)
-			transport := mustTransport(t, client, TransportConfig{Prefix: prefix, Rules: []Rule{{limit, Everyone}}, Base: test.base})
+			transport := mustTransport(t, client, TransportConfig{Prefix: prefix, Rules: []Rule{{Limit: limit, Key: Everyone}}, Base: test.base})
 			b := newBody()
 			if _, err := transport.RoundTrip(newRequest(t, test.url, b)); err == nil {
 				t.Fatal("no error")
@@ -286,7 +286,7 @@ func TestContextEnds(t *testing.T) {
 	p := startProvider(t, nil)
 	prefix := prefix(t)
 	limit := throttle.Limit{Name: "host", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: 30 * time.Second}}
-	transport := mustTransport(t, client, TransportConfig{Prefix: prefix, Rules: []Rule{{limit, Everyone}}})
+	transport := mustTransport(t, client, TransportConfig{Prefix: prefix, Rules: []Rule{{Limit: limit, Key: Everyone}}})
 	if status, err := roundTrip(transport, newRequest(t, p.URL, nil)); status != 200 || err != nil {
 		t.Fatalf("%d, %v", status, err)
 	}
@@ -348,7 +348,7 @@ func TestTransportKeys(t *testing.T) {
 	t.Parallel()
 	p := startProvider(t, nil)
 	said := errors.New("no tenant")
-	transport := mustTransport(t, redistest.Shared(t).Client(), TransportConfig{Rules: []Rule{{perHour("tenant", 1), func(r *http.Request) (string, error) {
+	transport := mustTransport(t, redistest.Shared(t).Client(), TransportConfig{Rules: []Rule{{Limit: perHour("tenant", 1), Key: func(r *http.Request) (string, error) {
 		switch tenant := r.Header.Get("Tenant"); tenant {
 		case "":
 			return "", said
@@ -387,7 +387,7 @@ func TestFarSlot(t *testing.T) {
 	limit := throttle.Limit{Name: "host", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: 30 * time.Second}}
 	never := func(*http.Request) (string, error) { return "", ErrSkip }
 	client := redistest.Shared(t).Client()
-	transport := mustTransport(t, client, TransportConfig{Prefix: prefix, Rules: []Rule{{Limit: limit}, {perHour("tenant", 1), never}}})
+	transport := mustTransport(t, client, TransportConfig{Prefix: prefix, Rules: []Rule{{Limit: limit}, {Limit: perHour("tenant", 1), Key: never}}})
 	call := func(ctx context.Context, p *provider) error {
 		_, err := roundTrip(transport, newRequest(t, p.URL, nil).WithContext(ctx))
 		return err
@@ -443,7 +443,7 @@ func TestFeedback(t *testing.T) {
 			prefix := prefix(t)
 			flying, limit, other := atOnce("flying", 9), perHour("provider", 9), perHour("ours", 9)
 			transport := mustTransport(t, client, TransportConfig{Prefix: prefix, Rules: []Rule{
-				{flying, Everyone}, {limit, func(r *http.Request) (string, error) { return r.Header.Get("Account"), nil }}, {other, Everyone},
+				{Limit: flying, Key: Everyone}, {Limit: limit, Key: func(r *http.Request) (string, error) { return r.Header.Get("Account"), nil }}, {Limit: other, Key: Everyone},
 			}})
 			call := func(account string) (int, error) {
 				r := newRequest(t, p.URL, newBody())
@@ -514,7 +514,7 @@ func TestTransportConcurrency(t *testing.T) {
 			t.Parallel()
 			p := startProvider(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 			prefix, limit := prefix(t), atOnce("flying", 1)
-			transport := mustTransport(t, client, TransportConfig{Prefix: prefix, Rules: []Rule{{limit, Everyone}}, MaxWait: 50 * time.Millisecond})
+			transport := mustTransport(t, client, TransportConfig{Prefix: prefix, Rules: []Rule{{Limit: limit, Key: Everyone}}, MaxWait: 50 * time.Millisecond})
 			resp, err := transport.RoundTrip(newRequest(t, p.URL, nil))
 			if err != nil {
 				t.Fatal(err)
@@ -537,7 +537,7 @@ func TestTransportConcurrency(t *testing.T) {
 	t.Run("waits for the permit", func(t *testing.T) {
 		t.Parallel()
 		p := startProvider(t, nil)
-		transport := mustTransport(t, client, TransportConfig{Rules: []Rule{{atOnce("flying", 1), Everyone}}})
+		transport := mustTransport(t, client, TransportConfig{Rules: []Rule{{Limit: atOnce("flying", 1), Key: Everyone}}})
 		resp, err := transport.RoundTrip(newRequest(t, p.URL, nil))
 		if err != nil {
 			t.Fatal(err)
@@ -553,7 +553,7 @@ func TestTransportConcurrency(t *testing.T) {
 		t.Parallel()
 		prefix, limit := prefix(t), atOnce("flying", 1)
 		broken := roundTripper(func(*http.Request) (*http.Response, error) { return nil, errors.New("broken") })
-		transport := mustTransport(t, client, TransportConfig{Prefix: prefix, Rules: []Rule{{limit, Everyone}}, Base: broken})
+		transport := mustTransport(t, client, TransportConfig{Prefix: prefix, Rules: []Rule{{Limit: limit, Key: Everyone}}, Base: broken})
 		if _, err := transport.RoundTrip(newRequest(t, "http://x", nil)); err == nil || err.Error() != "broken" {
 			t.Errorf("error %v; want Base's own", err)
 		}
@@ -576,7 +576,7 @@ func TestTransportConcurrency(t *testing.T) {
 			_, _ = io.WriteString(conn, line)
 		})
 		prefix, limit := prefix(t), atOnce("flying", 1)
-		transport := mustTransport(t, client, TransportConfig{Prefix: prefix, Rules: []Rule{{limit, Everyone}}})
+		transport := mustTransport(t, client, TransportConfig{Prefix: prefix, Rules: []Rule{{Limit: limit, Key: Everyone}}})
 		r := newRequest(t, p.URL, nil)
 		r.Header.Set("Connection", "Upgrade")
 		r.Header.Set("Upgrade", "echo")

@@ -192,6 +192,22 @@ var limiterMutants = []mutant{
 		"clock", "the cheap script leaves a long debt before which the clock was set back to the full one", "throttle TestPlainAfterTheClockWasSetBack",
 	},
 	{
+		"throttle/refusals.go", `if r == nil || r.bucket != bucket || r.n != c.n {`, `if r == nil || r.bucket != bucket {`,
+		"missing condition", "a call of fewer permits than one that was refused is asked about", "throttle TestNeverRefusedWrongly|TestRefusedWithoutAsking",
+	},
+	{
+		"throttle/refusals.go", `if since < 0 || since+wait/drift >= wait {`, `if since < 0 || since >= 2*wait {`,
+		"clock", "a call is refused no longer than Redis would refuse it", "throttle TestNeverRefusedWrongly|TestRefusedWithoutAsking",
+	},
+	{
+		"throttle/refusals.go", `at.Store(nil)`, `_ = at`,
+		"missing write", "a refusal that is remembered knows of calls that were admitted since", "throttle TestModel$",
+	},
+	{
+		"throttle/refusals.go", `drained := max(0, now.Sub(r.answered).Microseconds()) * r.spec.Flow`, `drained := max(0, now.Sub(r.answered).Microseconds())`,
+		"rounding to the caller's loss", "a refusal that is remembered says when the call is admitted", "throttle TestRefusedWithoutAsking",
+	},
+	{
 		"throttle/windows.lua", `if used + n > b then opens = following end`, `if used + n > b + 1 then opens = following end`,
 		"off by one", "a window admits no more than its count by the cheap script", "throttle TestPlainAnswersAlike|TestSequences",
 	},
@@ -266,7 +282,7 @@ var limiterMutants = []mutant{
 		"no fence", "a reservation gives its permits back once", "throttle TestSettle|TestReservation",
 	},
 	{
-		"throttle/plain.go", `d.Remaining = max(0, spec.Burst-(owed+spec.Permit-1)/spec.Permit)`, `d.Remaining = max(0, spec.Burst-owed/spec.Permit)`,
+		"throttle/plain.go", `return max(0, s.Burst-(owed+s.Permit-1)/s.Permit)`, `return max(0, s.Burst-owed/s.Permit)`,
 		"rounding", "Remaining is the same from either script", "throttle TestPlainAnswersAlike|TestSequences",
 	},
 	{
