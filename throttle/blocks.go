@@ -36,23 +36,39 @@ type Blocks struct {
 // keyRates has how many permits each key used lately in the time of a block, by a hash of the
 // key. Keys that share a hash have blocks for both, which is only a question of size.
 type keyRates struct {
-	seed maphash.Seed
-	of   [1024]struct {
-		began atomic.Int64 // when asked was 0, ns of Unix time
-		asked atomic.Int64 // permits since then
-		size  atomic.Int64 // in the time before, for as long as a block is held
-	}
+	seed  maphash.Seed
+	start time.Time
+	hold  time.Duration
+	of    [1024]keyRate
 }
 
-// ask notes that a key needs n permits, and returns how many it used in the last hold.
-func (k *keyRates) ask(key string, n int64, hold time.Duration) int64 {
-	r := &k.of[maphash.String(k.seed, key)%uint64(len(k.of))]
-	asked, began, now := r.asked.Add(n), r.began.Load(), time.Now().UnixNano()
-	if since := now - began; since >= int64(hold) && r.began.CompareAndSwap(began, now) {
-		r.size.Store(int64(float64(asked) * float64(hold) / float64(since)))
-		r.asked.Store(0)
+// keyRate has moments as times since the start.
+type keyRate struct {
+	began  atomic.Int64 // when used was 0
+	used   atomic.Int64 // permits since then
+	size   atomic.Int64 // in the time before, for as long as a block is held
+	closed atomic.Int64 // until when there is no block, because there were too few permits for one
+}
+
+func (k *keyRates) rate(key string) *keyRate {
+	return &k.of[maphash.String(k.seed, key)%uint64(len(k.of))]
+}
+
+// size returns how many permits a key used in the last hold; 0 while there are too few for a block.
+func (k *keyRates) size(key string) int64 {
+	r, now := k.rate(key), int64(time.Since(k.start))
+	if now < r.closed.Load() {
+		return 0
+	}
+	if began := r.began.Load(); now-began >= int64(k.hold) && r.began.CompareAndSwap(began, now) {
+		r.size.Store(int64(float64(r.used.Swap(0)) * float64(k.hold) / float64(now-began)))
 	}
 	return r.size.Load()
+}
+
+// close notes that no block was admitted: until the time of one is over, calls ask for themselves.
+func (k *keyRates) close(key string) {
+	k.rate(key).closed.Store(int64(time.Since(k.start) + k.hold))
 }
 
 // block is what one key has in this process.
@@ -85,17 +101,17 @@ func NewBlocks(l *Limiter, size int64, hold time.Duration) (*Blocks, error) {
 	}
 	b := &Blocks{limiter: l, size: size, hold: hold, held: map[string]*block{}}
 	if size == 0 {
-		b.rates = &keyRates{seed: maphash.MakeSeed()}
+		b.rates = &keyRates{seed: maphash.MakeSeed(), start: time.Now(), hold: hold}
 	}
 	return b, nil
 }
 
-// sizeFor returns how large the key's next block is if a call needs n permits.
-func (b *Blocks) sizeFor(key string, n int64) int64 {
+// sizeOf returns how large the key's next block is.
+func (b *Blocks) sizeOf(key string) int64 {
 	if b.rates == nil {
 		return b.size
 	}
-	return min(b.rates.ask(key, n, b.hold), b.limiter.limits[0].Quota()/2)
+	return min(b.rates.size(key), b.limiter.limits[0].Quota()/2)
 }
 
 // Take takes n permits now, or none, from the key's block or else from Redis. Errors are
@@ -105,12 +121,15 @@ func (b *Blocks) Take(ctx context.Context, n int64, key string) (Decision, error
 	l := b.limiter
 	began := l.began()
 	d, err := b.take(ctx, n, key)
+	if b.rates != nil && d.Allowed {
+		b.rates.rate(key).used.Add(n)
+	}
 	l.tell(Observation{Decision: d, Err: err, Took: l.since(began)})
 	return d, err
 }
 
 func (b *Blocks) take(ctx context.Context, n int64, key string) (Decision, error) {
-	size := b.sizeFor(key, max(n, 0))
+	size := b.sizeOf(key)
 	if n < 1 || size < 2 || n > size {
 		return b.limiter.take(ctx, n, []string{key})
 	}
@@ -138,6 +157,9 @@ func (b *Blocks) take(ctx context.Context, n int64, key string) (Decision, error
 		return Decision{}, err
 	}
 	if !r.Allowed {
+		if b.rates != nil {
+			b.rates.close(key)
+		}
 		return b.limiter.take(ctx, n, []string{key}) // there may be enough for this one
 	}
 	own.from, own.left, own.until = r, size, until

@@ -201,12 +201,12 @@ func (l *Limiter) take(ctx context.Context, n int64, keys []string) (Decision, e
 	if l.shards != nil {
 		return l.takeSharded(ctx, n, keys)
 	}
+	if d, refused := l.refused(n, keys); refused && ctx.Err() == nil {
+		return d, nil
+	}
 	c, err := l.ask(police, n, 0, keys)
 	if err != nil {
 		return Decision{}, err
-	}
-	if d, refused := l.refused(c); refused && ctx.Err() == nil {
-		return d, nil
 	}
 	if err := decide(ctx, l.taking, c, nil); err != nil {
 		return Decision{}, err
@@ -358,13 +358,16 @@ func (l *Limiter) calendar(limit Limit, within time.Duration) string {
 // company spreads by its key.
 func (l *Limiter) bucket(limit Limit, key string) string {
 	var room [128]byte
-	b := room[:0]
+	return string(l.appendBucket(room[:0], limit.Name, key))
+}
+
+func (l *Limiter) appendBucket(b []byte, limit, key string) []byte {
 	if !l.company {
 		b = append(append(b, l.prefix...), ':')
-		b = append(rediskey.AppendEscaped(b, limit.Name), ":{"...)
-		return string(append(rediskey.AppendEscaped(b, key), '}'))
+		b = append(rediskey.AppendEscaped(b, limit), ":{"...)
+		return append(rediskey.AppendEscaped(b, key), '}')
 	}
 	b = append(append(append(b, '{'), l.prefix...), "}:"...)
-	b = append(rediskey.AppendEscaped(b, limit.Name), ':')
-	return string(rediskey.AppendEscaped(b, key))
+	b = append(rediskey.AppendEscaped(b, limit), ':')
+	return rediskey.AppendEscaped(b, key)
 }

@@ -26,7 +26,7 @@ type plain struct {
 	seed    maphash.Seed
 	passing [1024]atomic.Int32
 
-	refusals refusals
+	refusals atomic.Pointer[refusals] // nil: there was none
 }
 
 type plainSpec struct{ limitlua.Spec }
@@ -41,6 +41,9 @@ func (s plainSpec) left(owed int64) int64 {
 	return max(0, s.Burst-(owed+s.Permit-1)/s.Permit)
 }
 
+// maxOwed is the longest debt of which the end has a plain form for years to come, in µs.
+const maxOwed = 1e14
+
 // newPlain returns nil if no short script knows the limits.
 func newPlain(limits []Limit) *plain {
 	p := &plain{script: plainScript, seed: maphash.MakeSeed()}
@@ -52,7 +55,7 @@ func newPlain(limits []Limit) *plain {
 			return p
 		}
 		digits, text := spec.Code()
-		if text == "" {
+		if text == "" || float64(spec.Permit)*float64(spec.Burst)/float64(spec.Flow) > maxOwed {
 			return nil
 		}
 		p.args = append(p.args, spec.Permit, spec.Flow, spec.Burst, digits, text)
@@ -207,7 +210,7 @@ func (l *Limiter) plainAnswer(r request, reply any) (unknown []*call, err error)
 			wait, bucket := -owed, c.buckets[which-1]
 			d.RetryAfter = spec.after(wait)
 			owed = wait + (spec.Burst-c.n)*spec.Permit
-			l.plain.refusals[l.plain.place(bucket)].Store(&refusal{bucket, c.n, d.Limit, *spec, owed, wait, r.sent, l.time()})
+			l.plain.refuse(&refusal{bucket, c.n, d.Limit, *spec, owed, wait, r.sent, l.time()})
 		}
 		d.ResetAfter = spec.after(owed)
 		d.Remaining = spec.left(owed)

@@ -143,6 +143,30 @@ func TestPlainAfterTheClockWasSetBack(t *testing.T) {
 	})
 }
 
+// TestWindowReservedUnderAnother: permits of this window that are reserved ahead count under a limit with shorter windows,
+// by either script.
+func TestWindowReservedUnderAnother(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		c := newClocked(t, client, window("10/h", nil))
+		c.now = c.now.Add(5 * time.Minute)
+		if err := c.Pause(t.Context(), "fw", "k", c.now.Add(25*time.Minute), ""); err != nil {
+			t.Fatal(err)
+		}
+		if d := c.reserve(10, time.Hour); d.Delay != 25*time.Minute {
+			t.Fatalf("%+v", d)
+		}
+		if err := c.Resume(t.Context(), "fw", "k"); err != nil {
+			t.Fatal(err)
+		}
+		c.change(window("10/10m", nil))
+		c.now = c.now.Add(2 * time.Minute)
+		want, err := c.Peek(t.Context(), 1, "k")
+		if d := c.take(1); err != nil || d.Allowed || d != want {
+			t.Errorf("%+v; want %+v, %v", d, want, err)
+		}
+	})
+}
+
 // scriptCount counts the scripts that are sent, also in pipelines.
 type scriptCount struct {
 	redis.Hook

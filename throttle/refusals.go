@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"hash/maphash"
 	"sync/atomic"
 	"time"
 )
@@ -28,12 +29,12 @@ const drift = 1024
 // at returns the decision at a moment, or false if the call may be admitted by then.
 func (r *refusal) at(now time.Time) (Decision, bool) {
 	wait := r.spec.after(r.wait)
-	since := now.Sub(r.sent)
+	since := passed(r.sent, now)
 	if since < 0 || since+wait/drift >= wait {
 		return Decision{}, false
 	}
 	// As if Redis had decided when its answer came: nobody comes back too early.
-	drained := max(0, now.Sub(r.answered).Microseconds()) * r.spec.Flow
+	drained := max(0, passed(r.answered, now).Microseconds()) * r.spec.Flow
 	owed := max(0, r.owed-drained)
 	return Decision{
 		Limit: r.limit, Quota: r.spec.Burst, Remaining: r.spec.left(owed),
@@ -41,21 +42,40 @@ func (r *refusal) at(now time.Time) (Decision, bool) {
 	}, true
 }
 
-// refused returns the decision about a call that was just refused, if that holds still.
-func (l *Limiter) refused(c *call) (Decision, bool) {
-	if l.plain == nil {
+// passed returns the time from one moment to another, with that for which the machine was suspended, which
+// the monotonic clock leaves out.
+func passed(from, to time.Time) time.Duration {
+	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
+}
+
+// refused returns the decision about a call that was just refused, if that holds still. It
+// does not allocate, because that would be most of its time.
+func (l *Limiter) refused(n int64, keys []string) (longest Decision, refused bool) {
+	if l.plain == nil || len(keys) != 1 && len(keys) != len(l.limits) {
 		return Decision{}, false
 	}
-	for _, bucket := range c.buckets {
-		r := l.plain.refusals[l.plain.place(bucket)].Load()
-		if r == nil || r.bucket != bucket || r.n != c.n {
+	known := l.plain.refusals.Load()
+	if known == nil {
+		return Decision{}, false
+	}
+	for i := range l.limits {
+		var room [128]byte
+		bucket := l.appendBucket(room[:0], l.limits[i].Name, keys[min(i, len(keys)-1)])
+		r := known[maphash.Bytes(l.plain.seed, bucket)%uint64(len(known))].Load()
+		if r == nil || r.bucket != string(bucket) || r.n != n {
 			continue
 		}
-		if d, ok := r.at(l.time()); ok {
-			return d, true
+		if d, ok := r.at(l.time()); ok && d.RetryAfter > longest.RetryAfter {
+			longest, refused = d, true
 		}
 	}
-	return Decision{}, false
+	return longest, refused
+}
+
+// refuse remembers that a call was refused.
+func (p *plain) refuse(r *refusal) {
+	p.refusals.CompareAndSwap(nil, &refusals{})
+	p.refusals.Load()[p.place(r.bucket)].Store(r)
 }
 
 // forgetRefusals forgets what was refused of the buckets of a call that was admitted: they owe more now.
@@ -63,8 +83,12 @@ func (l *Limiter) forgetRefusals(c *call) {
 	if l.plain == nil {
 		return
 	}
+	known := l.plain.refusals.Load()
+	if known == nil {
+		return
+	}
 	for _, bucket := range c.buckets {
-		if at := &l.plain.refusals[l.plain.place(bucket)]; at.Load() != nil {
+		if at := &known[l.plain.place(bucket)]; at.Load() != nil {
 			at.Store(nil)
 		}
 	}

@@ -206,7 +206,9 @@ func (l *Limiter) Wait(ctx context.Context, n int64, keys ...string) (*Reservati
 			return nil, &RefusedError{r.Decision}
 		}
 		if err := sleep(ctx, pause); err != nil {
-			l.tell(Observation{Decision: r.Decision, Took: asked})
+			if known(err) { // its time was over, and it was not left
+				l.tell(Observation{Decision: r.Decision, Took: asked})
+			}
 			return nil, err
 		}
 	}

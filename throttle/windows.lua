@@ -1,7 +1,7 @@
 -- windows.lua: decide calls of one fixed window or sliding window counter cheaply.
 --
--- Its decisions are exactly those of take.lua, and the states that it leaves. A bucket that was paused or
--- reserved ahead, is of another limit, or whose clock was set back is left to take.lua, and nothing is
+-- Its decisions are exactly those of take.lua, and the states that it leaves. A bucket that is paused, or
+-- reserved in a later window, or whose clock was set back, is left to take.lua, and nothing is
 -- changed for its calls. Like plain.lua it does not use the library, nor functions of its own.
 --
 -- KEYS      buckets: one for every distinct key
@@ -71,7 +71,7 @@ for question = 5, #ARGV, 3 do
           from, latest = tonumber(from), tonumber(latest)
           if from and from <= now and tonumber(written) <= now + 1000000 then
             known = true
-            if latest >= start and latest < following then used = tonumber(count) end
+            if from == start or latest >= start and latest < following then used = tonumber(count) end
           end
         end
       end

@@ -81,7 +81,7 @@ func serve(cmd *cobra.Command, o *options, c serveConfig) error {
 	if err != nil {
 		return usageError{err}
 	}
-	exports, err := telemetry.Read()
+	exports, err := telemetry.ReadMetrics()
 	if err != nil {
 		return usageError{err}
 	}

@@ -368,7 +368,7 @@ func TestWrongTracing(t *testing.T) {
 		"exporter":        {[]string{"OTEL_TRACES_EXPORTER", "zipkin"}, `OTEL_TRACES_EXPORTER: "zipkin" is not one of otlp, console, none`},
 		"protocol":        {[]string{"OTEL_TRACES_EXPORTER", "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL", "http"}, `OTEL_EXPORTER_OTLP_PROTOCOL: "http" is not one of http/protobuf, http/json, grpc, by which traces can be sent`},
 		"metrics":         {[]string{"OTEL_METRICS_EXPORTER", "statsd"}, `OTEL_METRICS_EXPORTER: "statsd" is not one of otlp, console, none`},
-		"metrics as JSON": {[]string{"OTEL_METRICS_EXPORTER", "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"}, `OTEL_EXPORTER_OTLP_PROTOCOL: "http/json" is not one of http/protobuf, grpc, by which metrics can be sent`},
+		"metrics as JSON": {[]string{"OTEL_METRICS_EXPORTER", "otlp", "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "http/json"}, `OTEL_EXPORTER_OTLP_METRICS_PROTOCOL: "http/json" is not one of http/protobuf, grpc, by which metrics can be sent`},
 		"its own":         {[]string{"OTEL_TRACES_EXPORTER", "otlp", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "udp"}, `OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: "udp"`},
 		"endpoint":        {[]string{"OTEL_EXPORTER_OTLP_ENDPOINT", "hush:4318"}, "OTEL_EXPORTER_OTLP_ENDPOINT: not a URL such as http://collector:4318"},
 		"grpc's endpoint": {[]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "127.0.0.1:4317", "OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"}, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: not a URL"},

@@ -58,8 +58,9 @@ type account struct {
 	Over    bool   `json:"over,omitempty"`   // of a quota or a pool: it was told that nothing is left for its next call
 }
 
-// forgotten is how long the account of a holder that has nothing is remembered.
-const forgotten = 10 * time.Minute
+// forgotten is how long the account of a holder that has nothing is remembered, and lost how long one of which
+// permits of a pool could come back: its bucket in Redis lives no longer either.
+const forgotten, lost = 10 * time.Minute, 24 * time.Hour
 
 // NewLedger returns the ledger of a limit of which nothing was leased yet. The limit is a rate that
 // shapes (tb, lb), a pool (tb), a quota (fw) or a concurrency limit (cc): those with a sliding window
@@ -359,8 +360,12 @@ func (l *Ledger) expire(now int64, calendar []int64) int64 {
 			acc.N = 0
 			l.changed(acc)
 		}
-		has := l.spec.Pool && (acc.out() > 0 || min(acc.Lapsed, acc.Lack) > 0) || !l.spec.Pool && acc.N > 0 || len(acc.Spans) > 0
-		if !has && now-acc.Asked > forgotten.Microseconds() {
+		since := now - acc.Asked
+		has := acc.N > 0 || len(acc.Spans) > 0
+		if l.spec.Pool {
+			has = acc.out() > 0 || min(acc.Lapsed, acc.Lack) > 0 && since <= lost.Microseconds()
+		}
+		if !has && since > forgotten.Microseconds() {
 			delete(l.s.Accounts, holder)
 		}
 	}

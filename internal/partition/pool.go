@@ -71,15 +71,22 @@ func (l *Ledger) fill(now int64) {
 	slices.SortFunc(ends, func(a, b *account) int { return cmp.Compare(a.Until, b.Until) })
 	for _, acc := range ends {
 		l.room(acc.Until, out)
+		l.note(acc.Until, out)
 		out -= acc.out()
 		if acc.Lapsed == 0 {
 			acc.Lack = math.MaxInt64
 		}
+		acc.Told = max(acc.Told, leftBy(acc.Until))         // its calls have left, and keep no room any more
 		acc.Lapsed, acc.N = acc.Lapsed+acc.out(), acc.Spent // its holder alone knows what was spent of them
 		l.changed(acc)
 	}
 	l.room(now, out)
-	lack := l.s.Rate.permits(l.s.Rate.after(Point{US: now}, out), l.s.Next)
+	l.note(now, out)
+}
+
+// note remembers how many permits lack at a moment to make a pool full beside what is out.
+func (l *Ledger) note(at, out int64) {
+	lack := l.s.Rate.permits(l.s.Rate.after(Point{US: at}, out), l.s.Next)
 	for _, acc := range l.s.Accounts {
 		acc.note(lack)
 		acc.Lack = min(acc.Lack, lack)
@@ -120,7 +127,7 @@ func (l *Ledger) askPool(now int64, acc *account, a *Ask) {
 	l.comeBack(min(back, acc.lacked(a.Since)))
 	l.comeBack(min(unspent, acc.Lack))
 	acc.N, acc.Spent, acc.Back, acc.Lapsed = a.N, min(a.Spent, a.N), acc.Back+back, 0
-	acc.Told = a.At
+	acc.Told = max(acc.Told, a.At)
 	l.fill(now)
 
 	c := report(l.s.Claims, a, now)

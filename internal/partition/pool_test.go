@@ -190,6 +190,54 @@ func TestSpentBeforeItsLeaseEnded(t *testing.T) {
 	}
 }
 
+// TestUnusedAfterTheLeaseEnded: what a call that the ledger did not know of used less than it took comes back no more
+// than what lacked since its lease ended.
+func TestUnusedAfterTheLeaseEnded(t *testing.T) {
+	spec := limitlua.Limit{Algorithm: "token_bucket", Count: 1, Period: 10 * time.Second, Burst: 10}.Spec(true, Horizon)
+	spec.Pool = true
+	for _, c := range []struct{ tens, others, want int64 }{{1, 0, 4}, {11, 10, 0}} {
+		r := newPool(t)
+		r.l = NewLedger(spec)
+		r.gets(r.a, 10)
+		latest := r.spend(r.a, 10).Latest
+		r.a.Return(3, latest)
+		r.now += (poolLease + time.Duration(c.tens)*10*time.Second).Microseconds()
+		if c.others > 0 {
+			r.gets(r.b, c.others)
+			r.spent(r.b, c.others)
+		}
+		r.ask(r.a, 0)
+		r.ask(r.a, 0)
+		if left := r.l.left(r.now); left != c.want {
+			t.Errorf("after %d0 s, and %d permits of others, %d are left; want %d", c.tens, c.others, left, c.want)
+		}
+	}
+}
+
+// TestTwoLeasesThatEnded: a pool that was full between the ends of two leases gives back nothing of the first one.
+func TestTwoLeasesThatEnded(t *testing.T) {
+	spec := limitlua.Limit{Algorithm: "token_bucket", Count: 5, Period: time.Second, Burst: 10}.Spec(true, Horizon)
+	spec.Pool = true
+	r := newPool(t)
+	r.l = NewLedger(spec)
+	r.now += 100 * second
+	r.ask(r.a, 5)
+	r.ask(r.b, 5)
+	r.now = r.a.until - second/10
+	r.ask(r.b, 5) // its lease is renewed
+	if r.a.Held() != 5 || r.b.Held() != 5 {
+		t.Fatalf("%d and %d permits; want 5 each", r.a.Held(), r.b.Held())
+	}
+	r.now = r.b.until - 30_000
+	r.spend(r.b, 5)
+	r.now = r.b.until + 10_000 // nobody asked since
+	r.ask(r.a, 0)
+	r.ask(r.a, 0)
+	if left := r.l.left(r.now); left != 5 {
+		t.Errorf("%d permits are left, just after 5 of 10 were spent", left)
+	}
+}
+
 // TestLostPool: a lost ledger leases nothing until what was leased is over, and no more than flowed back since.
 func TestLostPool(t *testing.T) {
 	r := newPool(t)

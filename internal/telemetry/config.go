@@ -36,12 +36,23 @@ type signal struct {
 // Read reads the variables. It rejects values that the exporters would ignore silently,
 // which would export nothing, or all spans instead of a sample.
 func Read() (Config, error) {
-	var c Config
-	if strings.EqualFold(otelVariable(otelDisabled), "true") {
+	c, err := ReadMetrics()
+	if disabled() {
 		return c, nil
 	}
-	return c, errors.Join(c.read("TRACES", &c.traces, "http/protobuf", "http/json", "grpc"), c.read("METRICS", &c.metrics, "http/protobuf", "grpc"))
+	return c, errors.Join(c.read("TRACES", &c.traces, "http/protobuf", "http/json", "grpc"), err)
 }
+
+// ReadMetrics reads the variables for a program that makes no spans.
+func ReadMetrics() (Config, error) {
+	var c Config
+	if disabled() {
+		return c, nil
+	}
+	return c, c.read("METRICS", &c.metrics, "http/protobuf", "grpc")
+}
+
+func disabled() bool { return strings.EqualFold(otelVariable(otelDisabled), "true") }
 
 // read reads where a kind of telemetry goes, which can be sent by some protocols.
 func (c *Config) read(kind string, s *signal, protocols ...string) error {
@@ -99,6 +110,9 @@ func (c *Config) readOTLP(kind string, s *signal, protocols []string) error {
 	variable, protocol := of(kind, "PROTOCOL")
 	if protocol == "" {
 		protocol = "http/protobuf"
+	}
+	if kind == "METRICS" && variable == otlp+"PROTOCOL" && protocol == "http/json" {
+		protocol = "http/protobuf" // it was chosen for traces, and a collector takes both at one address
 	}
 	if s.protocol = protocol; !slices.Contains(protocols, protocol) {
 		errs = append(errs, fmt.Errorf("%s: %.40q is not one of %s, by which %s can be sent", variable, protocol, strings.Join(protocols, ", "), strings.ToLower(kind)))

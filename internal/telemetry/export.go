@@ -54,13 +54,21 @@ func (c Config) Start(ctx context.Context, p Program) (provider trace.TracerProv
 	report := &failures{logger: p.Logger, secrets: c.secrets}
 	otel.SetErrorHandler(report)
 	otel.SetLogger(logr.FromSlogHandler(p.Logger.Handler()))
-	described, err := resource.New(ctx, resource.WithAttributes(p.about()...), resource.WithHost(), resource.WithTelemetrySDK(), resource.WithFromEnv())
-	if err != nil {
-		p.Logger.Warn("some of OTEL_RESOURCE_ATTRIBUTES cannot be read", "error", report.text(err))
+	described, descErr := resource.New(ctx, resource.WithAttributes(p.about()...), resource.WithHost(), resource.WithTelemetrySDK(), resource.WithFromEnv())
+	if descErr != nil {
+		p.Logger.Warn("some of OTEL_RESOURCE_ATTRIBUTES cannot be read", "error", report.text(descErr))
 	}
+	console := &shared{to: p.Console}
 	var ends []func(context.Context) error
+	defer func() {
+		if err != nil { // nobody else ends what was opened
+			for _, end := range ends {
+				_ = end(ctx)
+			}
+		}
+	}()
 	if c.traces.exporter != "" {
-		exporter, err := c.traces.spans(ctx, p.Console)
+		exporter, err := c.traces.spans(ctx, console)
 		if err != nil {
 			return nil, nil, fmt.Errorf("open the export of traces: %w", err)
 		}
@@ -70,7 +78,7 @@ func (c Config) Start(ctx context.Context, p Program) (provider trace.TracerProv
 		ends = append(ends, recording.Shutdown, exporter.Shutdown)
 	}
 	if c.metrics.exporter != "" {
-		exporter, err := c.metrics.readings(ctx, p.Console)
+		exporter, err := c.metrics.readings(ctx, console)
 		if err != nil {
 			return nil, nil, fmt.Errorf("open the export of metrics: %w", err)
 		}
@@ -81,6 +89,7 @@ func (c Config) Start(ctx context.Context, p Program) (provider trace.TracerProv
 	return provider, func() {
 		bounded, cancel := context.WithTimeout(context.Background(), flushTime)
 		defer cancel()
+		ended := make(chan struct{})
 		var parts sync.WaitGroup
 		for i := 0; i < len(ends); i += 2 {
 			end, cut := ends[i], ends[i+1]
@@ -91,8 +100,28 @@ func (c Config) Start(ctx context.Context, p Program) (provider trace.TracerProv
 				}
 			})
 		}
-		parts.Wait()
+		go func() {
+			parts.Wait()
+			close(ended)
+		}()
+		select {
+		case <-ended:
+		case <-bounded.Done(): // reading the metrics for the last time may take longer
+			p.Logger.Warn("the last telemetry was not exported in time")
+		}
 	}, nil
+}
+
+// shared is a writer for several exporters.
+type shared struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (s *shared) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.to.Write(b)
 }
 
 func (s signal) spans(ctx context.Context, console io.Writer) (sdktrace.SpanExporter, error) {

@@ -52,3 +52,20 @@ func TestConsole(t *testing.T) {
 		t.Errorf("%v: %s", c, out.String())
 	}
 }
+
+// TestProtocols: metrics go where traces go by JSON, in the form that they have.
+func TestProtocols(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
+	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
+	c, err := Read()
+	if want := "otlp, http/json to http://127.0.0.1:4318/v1/traces"; err != nil || c.Traces() != want {
+		t.Errorf("traces: %s, %v; want %s", c.Traces(), err, want)
+	}
+	if want := "otlp, http/protobuf to http://127.0.0.1:4318/v1/metrics"; c.Metrics() != want {
+		t.Errorf("metrics: %s; want %s", c.Metrics(), want)
+	}
+	t.Setenv("OTEL_TRACES_SAMPLER", "sometimes")
+	if c, err := ReadMetrics(); err != nil || c.Traces() != "none" {
+		t.Errorf("a program without spans: traces %s, %v", c.Traces(), err)
+	}
+}

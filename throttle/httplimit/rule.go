@@ -195,6 +195,9 @@ func checkRules(rules []Rule) error {
 			if (tier.Algorithm == throttle.Concurrency) != (rule.Limit.Algorithm == throttle.Concurrency) {
 				wrong("Tiers: %.60q: a concurrency limit cannot stand for one with a rate, nor the other way round", plan)
 			}
+			if max(tier.Shards, 1) != max(rule.Limit.Shards, 1) {
+				wrong("Tiers: %.60q: shards: %d shards are other buckets than the %d of the rule's limit; give all tiers the same", plan, tier.Shards, rule.Limit.Shards)
+			}
 		}
 	}
 	return errors.Join(errs...)

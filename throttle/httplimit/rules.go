@@ -28,7 +28,12 @@ type ruleBook struct {
 // choice says which limit of each rule applies: the first one is 1, and 0 is none.
 type choice [maxRules]uint8
 
-const maxRules = 16 // of a throttle.Limiter
+const (
+	maxRules = 16 // of a throttle.Limiter
+
+	// maxSets bounds the combinations that are kept: there are more if several rules have tiers.
+	maxSets = 1000
+)
 
 // ruleSet is rules that are asked together, in one round trip.
 type ruleSet struct {
@@ -131,6 +136,9 @@ func (b *ruleBook) set(which choice) (*ruleSet, error) {
 	}
 	if set.limiter, err = all.Only(set.names...); err != nil {
 		return nil, err
+	}
+	if len(b.sets) >= maxSets {
+		clear(b.sets)
 	}
 	b.sets[which] = set
 	return set, nil

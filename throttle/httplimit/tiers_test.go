@@ -72,6 +72,11 @@ func TestWrongTiers(t *testing.T) {
 		`rule 1 "user": Tiers: "team": throttle: limit 1 "user": rate: its count must be at least`: func(r *Rule) {
 			r.Tiers["team"] = throttle.Limit{Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: -1, Period: time.Hour}}
 		},
+		`rule 1 "user": Tiers: "team": shards: 2 shards are other buckets`: func(r *Rule) {
+			limit := r.Tiers["team"]
+			limit.Shards = 2
+			r.Tiers["team"] = limit
+		},
 		`rule 1 "user": Tiers: 101 are more than 100`: func(r *Rule) {
 			for i := range 99 {
 				r.Tiers[strconv.Itoa(i)] = r.Limit

@@ -20,6 +20,7 @@
 package limitmetrics
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -44,8 +45,9 @@ const (
 	unlimited = "unlimited"
 )
 
-// New returns Metrics that are registered with registerer. It panics if others are, as
-// [prometheus.MustRegister] does.
+// New returns Metrics that are registered with registerer. If it was called with the same one
+// before, both count the same metrics, as those of a worker program and of its own limiters.
+// It panics if a metric of another kind has one of their names.
 func New(registerer prometheus.Registerer) *Metrics {
 	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -62,8 +64,21 @@ func New(registerer prometheus.Registerer) *Metrics {
 		left:   histogram("remaining_ratio", "Part of the limit that its bucket had left after an answer.", []float64{0, .01, .05, .1, .2, .3, .5, .7, .8, .9, 1}),
 		answer: histogram("answer_seconds", "Time that an answer took.", []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}),
 	}
-	registerer.MustRegister(m.decisions, m.wait, m.left, m.answer)
+	m.decisions = register(registerer, m.decisions)
+	m.wait, m.left, m.answer = register(registerer, m.wait), register(registerer, m.left), register(registerer, m.answer)
 	return m
+}
+
+// register returns the collector that is registered.
+func register[C prometheus.Collector](registerer prometheus.Registerer, collector C) C {
+	err := registerer.Register(collector)
+	if known, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		return known.ExistingCollector.(C)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return collector
 }
 
 // Observe counts an observation. It is for [throttle.Limiter.WithObserver], and safe for

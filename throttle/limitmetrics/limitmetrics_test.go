@@ -21,7 +21,7 @@ func TestObserve(t *testing.T) {
 	m.Observe(throttle.Observation{Limits: both, Decision: throttle.Decision{Allowed: true, Limit: "all", Quota: 4, Remaining: 0}, Took: time.Millisecond, Waited: 2 * time.Second})
 	m.Observe(throttle.Observation{Limits: both, Decision: throttle.Decision{Limit: "user", Quota: 10}, Took: time.Millisecond})
 	m.Observe(throttle.Observation{Limits: both, Err: errors.New("no answer"), Took: time.Second})
-	m.Observe(throttle.Observation{Limits: both[:1], Err: errors.New("no answer"), Unlimited: true})
+	New(registry).Observe(throttle.Observation{Limits: both[:1], Err: errors.New("no answer"), Unlimited: true})
 
 	const want = `
 # HELP headgate_limiter_decisions_total Calls, by what came of them: allowed, refused by this limit, unknown because Redis did not answer, or unlimited, which went without an answer.

@@ -192,7 +192,7 @@ var limiterMutants = []mutant{
 		"clock", "the cheap script leaves a long debt before which the clock was set back to the full one", "throttle TestPlainAfterTheClockWasSetBack",
 	},
 	{
-		"throttle/refusals.go", `if r == nil || r.bucket != bucket || r.n != c.n {`, `if r == nil || r.bucket != bucket {`,
+		"throttle/refusals.go", `if r == nil || r.bucket != string(bucket) || r.n != n {`, `if r == nil || r.bucket != string(bucket) {`,
 		"missing condition", "a call of fewer permits than one that was refused is asked about", "throttle TestNeverRefusedWrongly|TestRefusedWithoutAsking",
 	},
 	{
@@ -204,7 +204,7 @@ var limiterMutants = []mutant{
 		"missing write", "a refusal that is remembered knows of calls that were admitted since", "throttle TestModel$",
 	},
 	{
-		"throttle/refusals.go", `drained := max(0, now.Sub(r.answered).Microseconds()) * r.spec.Flow`, `drained := max(0, now.Sub(r.answered).Microseconds())`,
+		"throttle/refusals.go", `drained := max(0, passed(r.answered, now).Microseconds()) * r.spec.Flow`, `drained := max(0, passed(r.answered, now).Microseconds())`,
 		"rounding to the caller's loss", "a refusal that is remembered says when the call is admitted", "throttle TestRefusedWithoutAsking",
 	},
 	{
@@ -216,7 +216,7 @@ var limiterMutants = []mutant{
 		"wrong key", "a sliding window counts the window before by the cheap script", "throttle TestPlainAnswersAlike|TestSequences|TestCounter",
 	},
 	{
-		"throttle/windows.lua", `if latest >= start and latest < following then used = tonumber(count) end`, `if latest < start and latest < following then used = tonumber(count) end`,
+		"throttle/windows.lua", `if from == start or latest >= start and latest < following then used = tonumber(count) end`, `if from == start or latest < start and latest < following then used = tonumber(count) end`,
 		"swapped", "what was used under another window counts by the cheap script", "throttle TestLawOverChanges|TestPlainAnswersAlike|TestLongerWindows",
 	},
 	{
