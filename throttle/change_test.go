@@ -163,30 +163,42 @@ func TestRaisingAppliesAtOnce(t *testing.T) {
 }
 
 // TestChangedWindows: a window of another length starts no count afresh while
-// the calls that were counted lie in it.
+// the calls that were counted lie in it, by either script.
 func TestChangedWindows(t *testing.T) {
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
-		c := newClocked(t, client, window("5/10s", nil))
-		c.now = c.now.Add(13 * time.Second)
-		c.take(5)
-		for _, rate := range []string{"5/min", "5/3s", "5/h", "4/10s", "1/10s"} {
-			c.change(window(rate, nil))
-			if d := c.take(1); d.Allowed {
-				t.Errorf("changing to %s gave a fresh window", rate)
-			}
-		}
-		c.change(window("7/10s", nil))
-		if d := c.take(3); d.Allowed || d.Remaining != 2 {
-			t.Errorf("%+v; want 2 more", d)
-		}
-		if d := c.take(2); !d.Allowed || d.Remaining != 0 {
-			t.Errorf("%+v; want 2 more", d)
-		}
-		c.change(window("7/day", location(t, "Asia/Tokyo")))
-		if d := c.take(1); d.Allowed {
-			t.Errorf("putting it on a calendar gave a fresh window: %+v", d)
-		}
+		t.Run("short", func(t *testing.T) { changeWindows(newClocked(t, client, window("5/10s", nil)), func(*Limiter) {}) })
+		t.Run("long", func(t *testing.T) {
+			changeWindows(newClocked(t, client, window("5/10s", nil)), func(l *Limiter) { l.plain = nil })
+		})
 	})
+}
+
+// changeWindows puts a window under other limits; script selects what decides.
+func changeWindows(c *clocked, script func(*Limiter)) {
+	change := func(limit Limit) {
+		c.change(limit)
+		script(c.Limiter)
+	}
+	script(c.Limiter)
+	c.now = c.now.Add(13 * time.Second)
+	c.take(5)
+	for _, rate := range []string{"5/min", "5/3s", "5/h", "4/10s", "1/10s"} {
+		change(window(rate, nil))
+		if d := c.take(1); d.Allowed {
+			c.t.Errorf("changing to %s gave a fresh window", rate)
+		}
+	}
+	change(window("7/10s", nil))
+	if d := c.take(3); d.Allowed || d.Remaining != 2 {
+		c.t.Errorf("%+v; want 2 more", d)
+	}
+	if d := c.take(2); !d.Allowed || d.Remaining != 0 {
+		c.t.Errorf("%+v; want 2 more", d)
+	}
+	change(window("7/day", location(c.t, "Asia/Tokyo")))
+	if d := c.take(1); d.Allowed {
+		c.t.Errorf("putting it on a calendar gave a fresh window: %+v", d)
+	}
 }
 
 // TestRefusalsFollowTheNewRate: from the first call that sees it, refused or
