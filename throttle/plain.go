@@ -129,44 +129,6 @@ func (l *Limiter) plainRequest(calls []*call) request {
 	return request{mode: modeTake, calls: calls, script: p.script, keys: keys, args: args, sent: l.time()}
 }
 
-// windowsAnswer reads the reply of windows.lua into the calls. It returns the calls that the
-// script did not know.
-func (l *Limiter) windowsAnswer(r request, reply any) (unknown []*call, err error) {
-	const words = 4
-	calls := r.calls
-	values, _ := reply.([]any)
-	ok := len(values) == 1+words*len(calls)
-	number := func(i int) int64 {
-		if !ok {
-			return 0
-		}
-		var n int64
-		n, ok = values[i].(int64)
-		return n
-	}
-	now := number(0)
-	for i, c := range calls {
-		at := 1 + words*i
-		taken, wait, left, reset := number(at), number(at+1), number(at+2), number(at+3)
-		if !ok {
-			return nil, fmt.Errorf("throttle: decide: unexpected reply %v", reply)
-		}
-		if taken < 0 {
-			l.plain.pass(c.buckets[0])
-			unknown = append(unknown, c)
-			continue
-		}
-		c.decision = Decision{
-			Allowed: taken == 1, Limit: l.limits[0].Name, Quota: l.plain.specs[0].Burst, Remaining: left,
-			RetryAfter: time.Duration(wait) * time.Microsecond, ResetAfter: time.Duration(reset) * time.Microsecond,
-		}
-		if c.decision.Allowed {
-			c.decision.At = time.UnixMicro(now)
-		}
-	}
-	return unknown, nil
-}
-
 // plainAnswer reads the reply of plain.lua into the calls, and computes what follows from
 // it. It returns the calls that the script did not know.
 func (l *Limiter) plainAnswer(r request, reply any) (unknown []*call, err error) {
@@ -178,19 +140,11 @@ func (l *Limiter) plainAnswer(r request, reply any) (unknown []*call, err error)
 		}
 		return calls, nil
 	}
-	ok := len(values) == 1+2*len(calls)
-	number := func(i int) int64 {
-		if !ok {
-			return 0
-		}
-		var n int64
-		n, ok = values[i].(int64)
-		return n
-	}
-	now := number(0)
+	of := numbers{values, len(values) == 1+2*len(calls)}
+	now := of.at(0)
 	for i, c := range calls {
-		owed, which := number(1+2*i), number(2+2*i)
-		if ok = ok && (which >= 1 || owed == 0 && which == 0) && which <= int64(len(l.limits)); !ok {
+		owed, which := of.at(1+2*i), of.at(2+2*i)
+		if valid := (which >= 1 || owed == 0 && which == 0) && which <= int64(len(l.limits)); !of.ok || !valid {
 			return nil, fmt.Errorf("throttle: decide: unexpected reply %v", values)
 		}
 		if owed == 0 {
@@ -216,4 +170,17 @@ func (l *Limiter) plainAnswer(r request, reply any) (unknown []*call, err error)
 		d.Remaining = spec.left(owed)
 	}
 	return unknown, nil
+}
+
+// numbers reads the numbers of a script's reply. ok is false once one of them is none.
+type numbers struct {
+	values []any
+	ok     bool
+}
+
+func (n *numbers) at(i int) (number int64) {
+	if n.ok {
+		number, n.ok = n.values[i].(int64)
+	}
+	return number
 }

@@ -122,7 +122,7 @@ func TestNeverRefusedWrongly(t *testing.T) {
 	})
 }
 
-// TestPauseOfARefusedKey: its reason is told at once.
+// TestPauseOfARefusedKey: the next call gets the reason of the pause.
 func TestPauseOfARefusedKey(t *testing.T) {
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		c := newClocked(t, client, bucket("1/h", 1))
