@@ -27,7 +27,10 @@ func keyed(t testing.TB, server *redistest.Server, keys ...Key) (*rig, map[strin
 		}
 	}
 	set := NewKeys(keys)
-	return newRig(t, server, func(c *Config) { c.Keys = func() *Keys { return set } }), texts
+	return newRig(t, server, func(c *Config) {
+		c.Keys = func() *Keys { return set }
+		c.Requests.timeout = time.Minute // a busy machine is not a Redis that is away
+	}), texts
 }
 
 func (r *rig) job(tenant, more string) string {
@@ -273,6 +276,7 @@ func TestRequestLimits(t *testing.T) {
 			keys := NewKeys([]Key{{ID: "a", Hash: hash, Scopes: []Scope{Read}}})
 			r := newRig(t, server, func(c *Config) {
 				c.Keys = func() *Keys { return keys }
+				c.Requests.timeout = time.Minute // as in keyed
 				set(&c.Requests)
 			})
 			r.key = text

@@ -22,6 +22,8 @@ type RequestLimits struct {
 
 	// Trusted are the proxies in front of the API whose X-Forwarded-For is trusted.
 	Trusted []netip.Prefix
+
+	timeout time.Duration // of each decision; 0: a second
 }
 
 func (l RequestLimits) withDefaults() RequestLimits {
@@ -77,7 +79,7 @@ func (l *requestLimits) of(rate throttle.Rate) (*httplimit.Middleware, error) {
 		},
 		OnFailure: httplimit.FailOpen,
 		Prefix:    "headgate:api",
-		Timeout:   time.Second,
+		Timeout:   cmp.Or(l.config.Requests.timeout, time.Second),
 		OnError:   func(*http.Request, error) {}, // the handler will report it
 		Observe:   l.config.Observe,
 		Refuse: func(w http.ResponseWriter, r *http.Request, refusal *httplimit.Refusal) {
