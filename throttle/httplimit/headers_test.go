@@ -118,9 +118,9 @@ func FuzzPolicyName(f *testing.F) {
 		if err != nil || back != name {
 			t.Errorf("%q becomes %s, which is %q, %v", name, item, back, err)
 		}
-		limits := parseRateLimit([]string{item + ";r=3;t=4, " + item + ";r=5"})
-		if len(limits) != 2 || limits[0] != (serviceLimit{3, 4}) || limits[1] != (serviceLimit{5, -1}) {
-			t.Errorf("%s reads as %v", item, limits)
+		list, err := httpsfv.UnmarshalList([]string{item + ";r=3, " + item + ";r=5"})
+		if err != nil || len(list) != 2 {
+			t.Errorf("%s twice reads as %v, %v", item, list, err)
 		}
 	})
 }

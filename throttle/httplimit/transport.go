@@ -5,16 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptrace"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/httpcall"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -79,7 +76,6 @@ type TransportConfig struct {
 type Transport struct {
 	gate
 	base    http.RoundTripper
-	certain bool // a trace of base says whether it had a connection
 	maxWait time.Duration
 }
 
@@ -132,7 +128,6 @@ func NewTransport(client redis.UniversalClient, config TransportConfig) (*Transp
 	if t.base == nil {
 		t.base = http.DefaultTransport
 	}
-	_, t.certain = t.base.(*http.Transport)
 	rules := slices.Clone(config.Rules)
 	for i := range rules {
 		if rules[i].Key == nil {
@@ -159,7 +154,7 @@ func NewTransport(client redis.UniversalClient, config TransportConfig) (*Transp
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	set, keys, err := t.rules.apply(r)
 	if err != nil {
-		closeBody(r)
+		httpcall.CloseBody(r)
 		return nil, err
 	}
 	if set == nil {
@@ -179,13 +174,13 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		var costErr *throttle.CostError
 		if r.Context().Err() != nil || t.failure == FailClosed || errors.As(err, &waitErr) || errors.As(err, &costErr) {
-			closeBody(r)
+			httpcall.CloseBody(r)
 			return nil, err
 		}
 		t.onError(r, err)
 		slot = nil
 	}
-	resp, sent, err := t.send(r)
+	resp, sent, err := httpcall.Send(t.base, r)
 	if err != nil {
 		if slot != nil && !sent {
 			t.tell(r, slot.Cancel)
@@ -196,30 +191,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	t.listen(r, set, keys, resp)
 	if slot != nil && set.holds {
-		held := &heldBody{ReadCloser: resp.Body, release: sync.OnceFunc(func() { t.tell(r, slot.Release) })}
-		resp.Body = held
-		if w, ok := held.ReadCloser.(io.Writer); ok {
-			resp.Body = &heldConn{held, w} // the connection was upgraded
-		}
+		httpcall.WhenRead(resp, func() { t.tell(r, slot.Release) })
 	}
 	return resp, nil
-}
-
-// send makes the call. sent is false if there was no connection, so that the call
-// certainly was not sent. A transport other than that of net/http may not say whether it
-// had a connection, so sent is true.
-func (t *Transport) send(r *http.Request) (resp *http.Response, sent bool, err error) {
-	if !t.certain {
-		resp, err = t.base.RoundTrip(r)
-		return resp, true, err
-	}
-	var connected atomic.Bool
-	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}
-	resp, err = t.base.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
-	if resp != nil {
-		resp.Request = r
-	}
-	return resp, connected.Load(), err
 }
 
 // wait returns when the call may go. It does what [throttle.Limiter.Wait] does, but each
@@ -305,7 +279,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // listen pauses the provider's bucket if the answer asks for that.
 func (t *Transport) listen(r *http.Request, set *ruleSet, keys []string, resp *http.Response) {
-	length, reason := pauseFor(resp)
+	length, reason := httpcall.PauseFor(resp)
 	if length <= 0 {
 		return
 	}
@@ -317,34 +291,4 @@ func (t *Transport) listen(r *http.Request, set *ruleSet, keys []string, resp *h
 	t.tell(r, func(ctx context.Context) error {
 		return set.limiter.Pause(ctx, set.limits[i].Name, keys[i], until, reason)
 	})
-}
-
-// heldBody gives a permit back once the body was read to its end or closed.
-type heldBody struct {
-	io.ReadCloser
-	release func()
-}
-
-func (b *heldBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil {
-		b.release()
-	}
-	return n, err
-}
-
-func (b *heldBody) Close() error {
-	defer b.release()
-	return b.ReadCloser.Close()
-}
-
-type heldConn struct {
-	*heldBody
-	io.Writer
-}
-
-func closeBody(r *http.Request) {
-	if r.Body != nil {
-		_ = r.Body.Close()
-	}
 }

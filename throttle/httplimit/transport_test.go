@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/httpcall"
 	"github.com/headgate/headgate/internal/test/pacer"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/throttle"
@@ -253,7 +254,7 @@ func TestCallNotMade(t *testing.T) {
 		"nobody there":                {nobody, nil, 5},
 		"bad scheme":                  {"gopher://example.com", nil, 5},
 		"hung up":                     {rude.URL, nil, 4},
-		"somebody else's transport":   {nobody, roundTripper(func(r *http.Request) (*http.Response, error) { closeBody(r); return nil, dialErr }), 4},
+		"somebody else's transport":   {nobody, roundTripper(func(r *http.Request) (*http.Response, error) { httpcall.CloseBody(r); return nil, dialErr }), 4},
 		"somebody else's, in between": {rude.URL, roundTripper(http.DefaultTransport.RoundTrip), 4},
 	}
 	for name, test := range tests {
@@ -426,7 +427,7 @@ func TestFeedback(t *testing.T) {
 		"all is well":   {200, map[string]string{"X-RateLimit-Remaining": "5", "X-RateLimit-Reset": "1800"}, 0, 0},
 		"429":           {429, map[string]string{"Retry-After": "1800"}, 29 * time.Minute, 30 * time.Minute},
 		"503":           {503, map[string]string{"Retry-After": "1800"}, 29 * time.Minute, 30 * time.Minute},
-		"absurd":        {429, map[string]string{"Retry-After": "99999999999"}, maxPause - time.Minute, maxPause},
+		"absurd":        {429, map[string]string{"Retry-After": "99999999999"}, 24*time.Hour - time.Minute, 24 * time.Hour},
 		"none left":     {200, map[string]string{"RateLimit": `"hourly";r=0;t=1800`}, 29 * time.Minute, 30 * time.Minute},
 		"another clock": {429, map[string]string{"Date": skewed.Format(http.TimeFormat), "Retry-After": skewed.Add(30 * time.Minute).Format(http.TimeFormat)}, 29 * time.Minute, 30 * time.Minute},
 	}

@@ -1,4 +1,4 @@
-package httplimit
+package httpcall
 
 import (
 	"fmt"
@@ -18,9 +18,9 @@ const (
 	silentPause = time.Second
 )
 
-// pauseFor returns for how long the sender of an answer wants no further calls, and why;
+// PauseFor returns for how long the sender of an answer wants no further calls, and why;
 // 0 if it does not ask for a pause.
-func pauseFor(resp *http.Response) (time.Duration, string) {
+func PauseFor(resp *http.Response) (time.Duration, string) {
 	now := time.Now()
 	// Moments in the answer are compared with the sender's clock, not with ours.
 	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {

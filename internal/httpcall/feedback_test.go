@@ -1,4 +1,4 @@
-package httplimit
+package httpcall
 
 import (
 	"fmt"
@@ -183,7 +183,7 @@ func TestPauseFor(t *testing.T) {
 			for header, value := range test.header {
 				resp.Header.Set(header, value)
 			}
-			got, reason := pauseFor(resp)
+			got, reason := PauseFor(resp)
 			if got != test.want || got > 0 && reason == "" || len(reason) > 200 {
 				t.Errorf("pauseFor = %v, %q; want %v", got, reason, test.want)
 			}
@@ -201,7 +201,7 @@ func TestSkew(t *testing.T) {
 			"1970":     {"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {fmt.Sprint(theirs.Add(40 * time.Second).Unix())}},
 		} {
 			header.Set("Date", theirs.Format(http.TimeFormat))
-			if got, _ := pauseFor(&http.Response{StatusCode: 429, Header: header}); got != 40*time.Second {
+			if got, _ := PauseFor(&http.Response{StatusCode: 429, Header: header}); got != 40*time.Second {
 				t.Errorf("%s, clock off by %v: %v; want 40s", name, skew, got)
 			}
 		}
@@ -226,7 +226,7 @@ func FuzzRetryAfter(f *testing.F) {
 		header.Set("X-Ratelimit-Remaining", field)
 		header.Set("Anthropic-Ratelimit-Tokens-Remaining", "0")
 		for _, status := range []int{200, 429, 503} {
-			if d, reason := pauseFor(&http.Response{StatusCode: status, Header: header}); d < 0 || d > maxPause || d > 0 && reason == "" {
+			if d, reason := PauseFor(&http.Response{StatusCode: status, Header: header}); d < 0 || d > maxPause || d > 0 && reason == "" {
 				t.Errorf("%v: pause %v, %q", header, d, reason)
 			}
 		}
