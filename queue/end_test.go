@@ -21,12 +21,12 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// until polls for a change in Redis that another goroutine makes.
+// until polls for a change in Redis that another goroutine makes, perhaps in many steps.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(time.Minute); !is(); <-tick.C {
+	for end := time.Now().Add(3 * hang); !is(); <-tick.C {
 		if time.Now().After(end) {
 			t.Fatalf("not %s in time", what)
 		}

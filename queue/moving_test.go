@@ -105,9 +105,9 @@ func (m *moving) replace(t *testing.T) {
 // rest at once.
 func (m *moving) produce(t *testing.T, done <-chan struct{}) {
 	client := NewClient(m.server.Client())
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
 	for i := range movingJobs {
+		ctx, cancel := context.WithTimeout(t.Context(), hang)
+		defer cancel()
 		var jobs []Job
 		for tenant := range movingTenants {
 			jobs = append(jobs, Job{Kind: "call", Queue: m.queue, Tenant: fmt.Sprint("t", tenant), Payload: i, Key: fmt.Sprint(i)})
