@@ -74,6 +74,7 @@ type Client struct {
 
 	fit      fitness
 	replicas replicas
+	direct   direct
 	keys     *encryption.Keys
 
 	// It enqueues what accepted jobs carry, whatever Redis has left. Their worker tries again later
@@ -337,11 +338,7 @@ func (r *Result) read(answer any, a accepted) {
 	case -2, -4:
 		err = backlogFull(code == -2, a.queue(), read.Int(), read.Int(), read.Int(), read.Int())
 	case -3:
-		limit, most, wanted, field := read.Text(), read.Text(), read.Text(), "cost"
-		if unit := read.Text(); unit != "" {
-			field = "costs." + unit
-		}
-		err = validation.Field(field, fmt.Sprintf("%s is more than limit %s ever admits at once (%s)", wanted, check.Quote(limit), most))
+		err = neverAdmitted(read)
 	case -5:
 		err = fmt.Errorf("enqueue in %q: certainly not enqueued: the data of job %s or of its queue in Redis is damaged: %s",
 			a.queue(), check.Quote(a.id), read.Text())

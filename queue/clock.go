@@ -29,6 +29,8 @@ type redisClock struct {
 	redis redis.UniversalClient
 	queue string // in a Cluster: the queue whose node is asked
 
+	starting sync.Mutex // held while ready asks
+
 	mu            sync.Mutex
 	least, before time.Duration // least upper bound of boot clock minus Redis's clock, in this window and the previous one
 	since         time.Duration // when this window began, on the boot clock
@@ -63,6 +65,21 @@ func (c *redisClock) start(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// ready makes a clock good for slots that nobody runs. It knows nothing any more if it was not asked for so long
+// that the two clocks may have drifted apart.
+func (c *redisClock) ready(ctx context.Context) error {
+	c.starting.Lock()
+	defer c.starting.Unlock()
+	c.mu.Lock()
+	recent := c.known && boottime.Now()-c.since < 2*clockWindow
+	c.known = recent
+	c.mu.Unlock()
+	if recent {
+		return nil
+	}
+	return c.start(ctx)
 }
 
 // Run asks for the time regularly until ctx is done.
@@ -136,4 +153,12 @@ func (c *redisClock) now() time.Time {
 		return time.Now()
 	}
 	return time.UnixMicro((boottime.Now() - min(c.least, c.before)).Microseconds())
+}
+
+// onTime reports whether a call that left now would be within its slot. It uses the boot
+// clock, so a process that was suspended sends nothing late when it resumes. If Redis's
+// clock was set forward since the slot was given, the slot ends earlier by the same amount:
+// the limits give later slots by the new time.
+func (c *redisClock) onTime(s slot) bool {
+	return s.latest == 0 || boottime.Now() <= min(s.latest, c.boot(s.latestMicros))+late
 }

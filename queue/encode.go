@@ -44,11 +44,14 @@ func (a accepted) place() place { return place{a.home, a.layout} }
 // queue returns the queue that the job is in.
 func (a accepted) queue() string { return partition.QueueOf(a.home) }
 
+// attributesOfLane returns the attributes that scripts make the name of the lane of.
+func (a accepted) attributesOfLane() string { return "kind=" + a.kind + ";" + a.attributes }
+
 const acceptedWords = 6
 
 // append adds the job's arguments of enqueue.lua, acceptedWords of them.
 func (a accepted) append(args []any) []any {
-	return append(args, a.id, a.message, a.tenant, "kind="+a.kind+";"+a.attributes, a.digest, a.more())
+	return append(args, a.id, a.message, a.tenant, a.attributesOfLane(), a.digest, a.more())
 }
 
 // more packs the fields that few jobs set into one argument, "" for other jobs: each

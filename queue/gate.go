@@ -244,14 +244,6 @@ func (g *gate) hold(ctx context.Context, earliest time.Duration) bool {
 	}
 }
 
-// onTime reports whether a call that left now would be within its slot. It uses the boot
-// clock, so a process that was suspended sends nothing late when it resumes. If Redis's
-// clock was set forward since the slot was given, the slot ends earlier by the same amount:
-// the limits give later slots by the new time.
-func (g *gate) onTime(s slot) bool {
-	return s.latest == 0 || boottime.Now() <= min(s.latest, g.clock.boot(s.latestMicros))+late
-}
-
 // ahead reports whether a slot can still be used by another run: it is not over, and
 // Redis's clock was not set since it was given. Otherwise limits may give the same moment
 // to other jobs.

@@ -29,7 +29,7 @@ func TestOnTime(t *testing.T) {
 		"no end": {slot{}, true, false}, "in a minute": {at(time.Minute), true, true}, "10 ms ago": {at(-10 * time.Millisecond), false, false},
 		"by Redis's clock an hour ago": {forward, false, false}, "by Redis's clock in an hour": {back, true, false},
 	} {
-		if got := g.onTime(test.slot); got != test.onTime {
+		if got := g.clock.onTime(test.slot); got != test.onTime {
 			t.Errorf("a slot that ends %s: on time is %v", what, got)
 		}
 		if got := g.ahead(test.slot); got != test.ahead {

@@ -184,7 +184,7 @@ func (r *run) leave(ctx context.Context) *verdict {
 		left = r.suspects.enter()
 	}
 	paused := r.paused(r.job)
-	if paused || !r.onTime(r.slot) || !r.renewals.cover(r.asked) {
+	if paused || !r.clock.onTime(r.slot) || !r.renewals.cover(r.asked) {
 		left()
 		if paused {
 			r.runnable = 0 // the wait for the pause is not lateness

@@ -166,6 +166,7 @@ var (
 	backlogJobs    = queueDesc("headgate_backlog_jobs", "Jobs that wait in lanes.")
 	queueJobs      = queueDesc("headgate_jobs", "Jobs beside those that wait in lanes, by state.", "state")
 	jobsEnqueued   = queueDesc("headgate_jobs_enqueued_total", "Jobs accepted by the queue from all clients.")
+	directCalls    = queueDesc("headgate_direct_calls_total", "Slots that the queue's limits gave to calls without a job, of all programs; few of them were not used.")
 	storedJobs     = queueDesc("headgate_stored_jobs", "Jobs in all states, completed jobs that are kept among them; what max_queue bounds.")
 	storedBytes    = queueDesc("headgate_stored_bytes", "Size of the jobs in all states: messages, follow-ups, results, and 512 bytes for each; what max_queue_bytes bounds.")
 	drainSeconds   = queueDesc("headgate_drain_seconds", "Time until nothing waits any more, as things are; left out when it is not known.")
@@ -198,7 +199,7 @@ var (
 	asynqPaused    = queueDesc("asynq_queue_paused_total", "1 when asynq's tools paused the queue, else 0.")
 
 	queueDescs = []*prometheus.Desc{
-		workersAlive, queueUp, partitionsAway, backlogJobs, queueJobs, jobsEnqueued, storedJobs, storedBytes, drainSeconds, allowedRate, tenantsWait, unservedJobs, scriptFaults, pausedUntil,
+		workersAlive, queueUp, partitionsAway, backlogJobs, queueJobs, jobsEnqueued, directCalls, storedJobs, storedBytes, drainSeconds, allowedRate, tenantsWait, unservedJobs, scriptFaults, pausedUntil,
 		limitRate, limitCapacity, limitUsed, limitAdapted, tenantBacklog, tenantDone, tenantStored, tenantBytes, tenantsSuppressed,
 		asynqTasks, asynqSize, asynqLatency, asynqMemory, asynqProcessed, asynqFailed, asynqPaused,
 	}

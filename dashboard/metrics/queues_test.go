@@ -104,6 +104,9 @@ func TestQueues(t *testing.T) {
 	if _, err := operate.PauseJobs(t.Context(), client, name, inspect.Scope{Kind: name}, time.Time{}, operate.Operator{Actor: "test", Reason: "test"}); err != nil {
 		t.Fatal(err)
 	}
+	if err := client.HSet(t.Context(), "headgate:{"+name+"}:totals", "direct", 2).Err(); err != nil {
+		t.Fatal(err)
+	}
 	if err := client.HSet(t.Context(), "headgate:{"+name+"}:faults", "job 17", "1 odd", "lane a", "2 odd").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -114,6 +117,7 @@ func TestQueues(t *testing.T) {
 		`headgate_script_faults{queue=%q}`:                                                                      2,
 		`headgate_backlog_jobs{queue=%q}`:                                                                       61,
 		`headgate_jobs_enqueued_total{queue=%q}`:                                                                61,
+		`headgate_direct_calls_total{queue=%q}`:                                                                 2,
 		`headgate_jobs{queue=%q,state="active"}`:                                                                0,
 		`headgate_tenants_waiting{queue=%q}`:                                                                    3,
 		`headgate_tenants_suppressed{queue=%q}`:                                                                 3,

@@ -48,6 +48,7 @@ func (s series) queue(g inspect.Gauges) {
 		s.gauge(queueJobs, float64(of.n), of.state)
 	}
 	s.counter(jobsEnqueued, g.Enqueued)
+	s.counter(directCalls, g.Direct)
 	s.gauge(storedJobs, float64(g.Stored))
 	s.gauge(storedBytes, float64(g.StoredBytes))
 	s.gauge(tenantsWait, float64(g.Tenants))

@@ -118,6 +118,8 @@ func readForecast(ctx context.Context, client redis.UniversalClient, queue strin
 	if f.limits.Queue, err = effective.QueueOf(queue, stored); err != nil {
 		return nil, err
 	}
+	// Limits for direct calls alone hold no job.
+	f.limits.Queue.Limits = slices.DeleteFunc(f.limits.Queue.Limits, func(l effective.Limit) bool { return l.For == limits.Direct })
 	if f.rules, err = f.limits.Queue.Decode(); err != nil {
 		return nil, err
 	}

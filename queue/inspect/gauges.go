@@ -31,6 +31,7 @@ type Gauges struct {
 	Archived  int64 // including those that asynq's tools do not list
 	Completed int64 // kept for their retention
 	Enqueued  int64 // jobs ever accepted
+	Direct    int64 // slots ever given to calls without a job
 	Tenants   int64 // tenants with waiting jobs
 	Faults    int64 // faults of scripts; see [Faults]
 
@@ -143,7 +144,7 @@ func gaugesOf(rules limits.Queue, reply any) (Gauges, error) {
 	if since := n.Int(); since > 0 {
 		g.Asynq.Latency = max(time.Duration(now-since)*time.Microsecond, 0)
 	}
-	g.Asynq.Bytes, g.Faults, g.Stored, g.StoredBytes = n.Int(), n.Int(), n.Int(), n.Int()
+	g.Asynq.Bytes, g.Faults, g.Stored, g.StoredBytes, g.Direct = n.Int(), n.Int(), n.Int(), n.Int(), n.Int()
 	for _, limit := range rules.Limits {
 		g.Limits = append(g.Limits, limitGauge(limit, seen.List()))
 	}

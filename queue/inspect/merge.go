@@ -121,7 +121,7 @@ func mergeGauges(queue string, all []Gauges) Gauges {
 	for _, other := range all[1:] {
 		for into, n := range map[*int64]int64{
 			&g.Waiting: other.Waiting, &g.Scheduled: other.Scheduled, &g.Retry: other.Retry, &g.Pending: other.Pending, &g.Active: other.Active,
-			&g.Archived: other.Archived, &g.Completed: other.Completed, &g.Enqueued: other.Enqueued, &g.Tenants: other.Tenants, &g.Faults: other.Faults,
+			&g.Archived: other.Archived, &g.Completed: other.Completed, &g.Enqueued: other.Enqueued, &g.Direct: other.Direct, &g.Tenants: other.Tenants, &g.Faults: other.Faults,
 			&g.Stored: other.Stored, &g.StoredBytes: other.StoredBytes, &g.Asynq.Archived: other.Asynq.Archived, &g.Asynq.Processed: other.Asynq.Processed,
 			&g.Asynq.Failed: other.Asynq.Failed, &g.Asynq.Bytes: other.Asynq.Bytes,
 		} {

@@ -104,12 +104,27 @@ type Limit struct {
 	// limit with a rate has it.
 	Adaptive bool
 
+	// For is the side that the limit holds: jobs, or calls that programs make themselves
+	// ([queue.Client.Take]). "" means both together. What a limit of 100/s for both and one of 80/s for
+	// jobs leave is kept for direct calls.
+	For Side
+
 	// Queues makes the limit a budget of several queues: what the jobs of one have used, those of the
 	// others do not have. It names them all, each of which has the same limit. A budget is a fixed
 	// window, for all tenants or per tenant, and its name is unique in a Redis. nil: the limit is of this
 	// queue alone.
 	Queues []string
 }
+
+// Side is a part of the calls that a limit can hold.
+type Side string
+
+// The sides of a [Limit].
+const (
+	Both   Side = ""
+	Jobs   Side = "jobs"   // the jobs of the queue
+	Direct Side = "direct" // calls that programs make themselves, without a job
+)
 
 // Durability says which servers have a job when its producer learns that it is accepted.
 type Durability string
@@ -246,6 +261,9 @@ func (l Limit) Validate() error {
 	if l.Adaptive && l.Algorithm == throttle.Concurrency {
 		wrong("adaptive", "only a limit with a rate adapts")
 	}
+	if l.For != Both && l.For != Jobs && l.For != Direct {
+		wrong("for", "%s must be %s or %s, or left out for both%s", check.Quote(string(l.For)), Jobs, Direct, check.Suggest(string(l.For), []string{string(Jobs), string(Direct)}))
+	}
 	if l.Queues != nil {
 		l.validateBudget(wrong)
 	}
@@ -272,6 +290,9 @@ func (l Limit) validateBudget(wrong func(field, format string, args ...any)) {
 	}
 	if l.Adaptive {
 		wrong("adaptive", "a budget does not adapt: providers do not answer for several queues")
+	}
+	if l.For != Both {
+		wrong("for", "a budget is for jobs: leave it out")
 	}
 	if len(l.Queues) < 2 {
 		wrong("queues", "name two queues or more; of one queue, a limit is enough")

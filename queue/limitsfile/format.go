@@ -99,10 +99,11 @@ type (
 		Per        []string           `yaml:"per,omitempty,flow"`
 		Algorithm  throttle.Algorithm `yaml:"algorithm"`
 		changeText `yaml:",inline"`
-		Timezone   string   `yaml:"timezone,omitempty"`
-		Unit       string   `yaml:"unit,omitempty"`
-		Adaptive   bool     `yaml:"adaptive,omitempty"`
-		Queues     []string `yaml:"queues,omitempty,flow"` // of a budget
+		Timezone   string      `yaml:"timezone,omitempty"`
+		Unit       string      `yaml:"unit,omitempty"`
+		Adaptive   bool        `yaml:"adaptive,omitempty"`
+		For        limits.Side `yaml:"for,omitempty"`
+		Queues     []string    `yaml:"queues,omitempty,flow"` // of a budget
 	}
 	changeText struct {
 		Rate        string `yaml:"rate,omitempty"`
@@ -120,7 +121,7 @@ type (
 )
 
 func limitOf(l limits.Limit) limitText {
-	out := limitText{Name: l.Name, Per: l.Per, Algorithm: l.Algorithm, Unit: l.Unit, Adaptive: l.Adaptive, Queues: l.Queues}
+	out := limitText{Name: l.Name, Per: l.Per, Algorithm: l.Algorithm, Unit: l.Unit, Adaptive: l.Adaptive, For: l.For, Queues: l.Queues}
 	out.Burst, out.Capacity, out.Concurrency = l.Burst, l.Capacity, l.Concurrency
 	if l.Algorithm != throttle.Concurrency {
 		out.Rate = l.Rate.String()

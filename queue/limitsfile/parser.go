@@ -23,7 +23,9 @@ type parser struct {
 	*strictyaml.Parser
 	budgets []limits.Limit
 	changes map[string]map[string]limits.Change // of budgets, by the path of a tenant or plan
-	written map[string]string                   // the paths in the file of what is said of a budget, by those in the set
+	written map[string]string                   // the paths in the file of what is said of budgets and reserves, by those in the set
+
+	reserved []reserve
 }
 
 type read = strictyaml.Read
@@ -98,7 +100,7 @@ func (p *parser) file(root *yaml.Node) limits.Set {
 	planOf := map[string]*yaml.Node{}
 	p.Fields(root, "", map[string]read{
 		"queues": func(node *yaml.Node, path string) {
-			p.Entries(node, path, func(key, value *yaml.Node, at string) { set.Queues[key.Value] = p.queue(value, at) })
+			p.Entries(node, path, func(key, value *yaml.Node, at string) { set.Queues[key.Value] = p.queue(key.Value, value, at) })
 		},
 		"budgets": func(node *yaml.Node, path string) {
 			p.Items(node, path, func(item *yaml.Node, at string) { p.budgets = append(p.budgets, p.budget(item, at)) })
@@ -124,6 +126,7 @@ func (p *parser) file(root *yaml.Node) limits.Set {
 		p.Wrong(root, "queues", "required: nothing would be limited")
 	}
 	p.share(set, plans)
+	p.keep(set, plans)
 	names := slices.Sorted(maps.Keys(plans))
 	for tenant, node := range planOf {
 		own, ok := set.Tenants[tenant]
@@ -149,7 +152,7 @@ func (p *parser) file(root *yaml.Node) limits.Set {
 	return set
 }
 
-func (p *parser) queue(node *yaml.Node, path string) limits.Queue {
+func (p *parser) queue(name string, node *yaml.Node, path string) limits.Queue {
 	var q limits.Queue
 	p.Fields(node, path, map[string]read{
 		"kinds":             p.Texts(&q.Kinds),
@@ -169,7 +172,20 @@ func (p *parser) queue(node *yaml.Node, path string) limits.Queue {
 			})
 		},
 		"limits": func(node *yaml.Node, path string) {
-			p.Items(node, path, func(item *yaml.Node, at string) { q.Limits = append(q.Limits, p.limit(item, at, nil)) })
+			p.Items(node, path, func(item *yaml.Node, at string) {
+				var kept []reserve
+				var side string
+				limit := p.limit(item, at, map[string]read{"for": p.Text(&side), "reserve": p.reserves(&kept)})
+				limit.For = limits.Side(side)
+				if len(kept) > 0 && limit.Algorithm == throttle.LeakyBucket && limit.Unit != "" {
+					p.Wrong(item, at+".reserve", "a leaky_bucket with a unit keeps nothing: use a token_bucket, or two limits with for")
+				}
+				for _, r := range kept {
+					r.queue, r.limit = name, limit.Name
+					p.reserved = append(p.reserved, r)
+				}
+				q.Limits = append(q.Limits, limit)
+			})
 		},
 	})
 	return q

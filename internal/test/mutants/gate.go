@@ -4,7 +4,7 @@ package main
 // they use.
 var gateMutants = []mutant{
 	{
-		"queue/gate.go", `return s.latest == 0 || boottime.Now() <= min(s.latest, g.clock.boot(s.latestMicros))+late`, `return s.latest == 0 || boottime.Now() <= min(s.latest, g.clock.boot(s.latestMicros))+1000*late`,
+		"queue/clock.go", `return s.latest == 0 || boottime.Now() <= min(s.latest, c.boot(s.latestMicros))+late`, `return s.latest == 0 || boottime.Now() <= min(s.latest, c.boot(s.latestMicros))+1000*late`,
 		"clock", "a process that was paused sends nothing stale", "queue TestOnTime",
 	},
 	{
@@ -16,7 +16,7 @@ var gateMutants = []mutant{
 		"clock", "a slot that passed while the machine slept is late", "queue/internal/boottime TestBootTime",
 	},
 	{
-		"queue/run.go", `if paused || !r.onTime(r.slot) || !r.renewals.cover(r.asked) {`, `if paused || !r.onTime(r.slot) || !r.renewals.cover(r.asked) && false {`,
+		"queue/run.go", `if paused || !r.clock.onTime(r.slot) || !r.renewals.cover(r.asked) {`, `if paused || !r.clock.onTime(r.slot) || !r.renewals.cover(r.asked) && false {`,
 		"no fence", "a call leaves only while its job is certainly this worker's", "queue TestNoCallWithoutALease",
 	},
 	{

@@ -218,7 +218,7 @@ var queueMutants = []mutant{
 		"missing write", "a deleted job does not count any more", "queue TestCapsOfBytes",
 	},
 	{
-		"queue/internal/store/enqueue.lua", `if spec.a ~= 'cc' and spec.b > 0 and n > spec.b then return {-3, limit.name, spec.b, n, limit.unit or ''} end`, `if spec.a ~= 'cc' and spec.b > 0 and n >= spec.b then return {-3, limit.name, spec.b, n, limit.unit or ''} end`,
+		"queue/internal/store/lanes.lua", `if spec.a ~= 'cc' and spec.b > 0 and n > spec.b then return {-3, limit.name, spec.b, n, limit.unit or ''} end`, `if spec.a ~= 'cc' and spec.b > 0 and n >= spec.b then return {-3, limit.name, spec.b, n, limit.unit or ''} end`,
 		"off by one", "a job may cost as much as its limit holds", "queue TestMeteredLimit|TestUnitsHoldOnlyTheirJobs|TestBudget",
 	},
 	{
@@ -590,7 +590,7 @@ var queueMutants = []mutant{
 		"no end", "a watch that does not end keeps nobody from watching", "queue TestWatchThatDoesNotEnd",
 	},
 	{
-		"queue/internal/store/scripts.go", `WatchScript    = NewScript(Lua("watch")).AllowOOM()`, `WatchScript    = NewScript(Lua("watch"))`,
+		"queue/internal/store/scripts.go", `WatchScript     = NewScript(Lua("watch")).AllowOOM()`, `WatchScript     = NewScript(Lua("watch"))`,
 		"too strict", "a full Redis is made room in", "queue TestChoresOfAFullRedis",
 	},
 

@@ -41,7 +41,9 @@ var programs struct {
 func Built(t testing.TB) string {
 	t.Helper()
 	dir := redistest.Dir(t)
-	programs.Do(func() { programs.err = binaries.Build(dir, "../../..", "../../../cmd/...", "../stage/receiver") })
+	programs.Do(func() {
+		programs.err = binaries.Build(dir, "../../..", "../../../cmd/...", "../stage/receiver", "../stage/direct")
+	})
 	if programs.err != nil {
 		t.Fatal(programs.err)
 	}

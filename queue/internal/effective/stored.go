@@ -61,6 +61,7 @@ type (
 		Spec     limitlua.Spec `json:"spec"`
 		Unit     string        `json:"unit,omitempty"`
 		Adaptive bool          `json:"adaptive,omitempty"`
+		For      limits.Side   `json:"for,omitempty"`
 		Calendar string        `json:"calendar,omitempty"` // key of set_calendars
 		Queues   []string      `json:"queues,omitempty"`   // that share the limit; nil: this one alone
 		Text     text          `json:"text"`
@@ -104,7 +105,7 @@ func lua(l limits.Limit) limitlua.Limit {
 
 // Store returns the stored form of a limit.
 func Store(l limits.Limit) Limit {
-	s := Limit{Name: l.Name, Per: l.Per, Spec: Spec(l), Unit: l.Unit, Adaptive: l.Adaptive, Queues: l.Queues, Text: text{
+	s := Limit{Name: l.Name, Per: l.Per, Spec: Spec(l), Unit: l.Unit, Adaptive: l.Adaptive, For: l.For, Queues: l.Queues, Text: text{
 		Algorithm: l.Algorithm, Burst: l.Burst, Capacity: l.Capacity, Concurrency: l.Concurrency,
 	}}
 	if s.Per == nil {
@@ -122,7 +123,7 @@ func Store(l limits.Limit) Limit {
 
 // Decode reads the stored form.
 func (s Limit) Decode() (limits.Limit, error) {
-	l := limits.Limit{Per: s.Per, Unit: s.Unit, Adaptive: s.Adaptive, Queues: s.Queues, Name: s.Name, Algorithm: s.Text.Algorithm, Burst: s.Text.Burst, Capacity: s.Text.Capacity, Concurrency: s.Text.Concurrency}
+	l := limits.Limit{Per: s.Per, Unit: s.Unit, Adaptive: s.Adaptive, For: s.For, Queues: s.Queues, Name: s.Name, Algorithm: s.Text.Algorithm, Burst: s.Text.Burst, Capacity: s.Text.Capacity, Concurrency: s.Text.Concurrency}
 	if s.Text.Rate != "" {
 		if err := l.Rate.UnmarshalText([]byte(s.Text.Rate)); err != nil {
 			return limits.Limit{}, err

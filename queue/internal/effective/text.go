@@ -130,6 +130,9 @@ func (l Limit) details() (text string) {
 	if l.Adaptive {
 		text += ", adaptive"
 	}
+	if l.For != limits.Both {
+		text += ", for " + string(l.For)
+	}
 	if len(l.Queues) > 0 {
 		text += ", one budget of " + strings.Join(l.Queues, ", ")
 	}

@@ -111,17 +111,6 @@ local function full(tenant, size)
   return look(-4, known[2], grown, whole, whole_bytes) or look(-2, known[1], stored[tenant] or {jobs = 0, units = 0}, most, most_bytes)
 end
 
--- too_costly returns the answer for a job that needs more permits than a limit ever
--- admits at once; nil otherwise. It reads only b of the limits, so it needs no calendars.
-local function too_costly(tenant, cost, more)
-  if cost == '1' and more == '' then return nil end
-  local own, costs = tenant_config(tenant, now), costs_read(cost, more)
-  for _, limit in ipairs(config().limits) do
-    local spec, n = own.l[limit.name] or limit.spec, costs[limit.unit or ''] or 0
-    if spec.a ~= 'cc' and spec.b > 0 and n > spec.b then return {-3, limit.name, spec.b, n, limit.unit or ''} end
-  end
-end
-
 local function more_read(more)
   if more == '' then return '1', '1', '', '1', '0', '0', '', '0', '' end
   return string.match(more, '^([01]) (%d+) (%S*) (%d) (%d+) (%d+) (%S*) (%d+) (.*)$')
@@ -143,7 +132,7 @@ local function decide(i)
   local refusal
   if unique ~= '' then refusal = holder(unique, window, digest) end
   local size = size_of(#msg + #following)
-  refusal = refusal or full(tenant, size) or too_costly(tenant, cost, more)
+  refusal = refusal or full(tenant, size) or too_costly(tenant, cost, more, now)
   if refusal then return refusal end
 
   local lane = lane_name(tenant, attributes)

@@ -124,6 +124,10 @@ end
 -- a permit. permits_read iterates over them.
 local function permits_write(keys) return table.concat(keys, ' ') end
 
+-- is_direct reports whether a permit is that of a call without a job, whose id begins with '*', as that of no
+-- job of Headgate does. Nobody recovers such a permit; it lapses.
+local function is_direct(id) return string.sub(id, 1, 1) == '*' end
+
 local function permits_read(text) return string.gmatch(text or '', '%S+') end
 
 -- hg_marks is "limit=mark;...": the slots of metered limits whose costs are corrected

@@ -10,7 +10,7 @@
 --   counts  waiting, tenants, enqueued, moved, scheduled, retry, pending, active, archived,
 --           completed, processed, failed, paused 1|0, oldest_us (since when the oldest
 --           pending task is pending; 0: there is none), bytes (estimate), faults, stored,
---           stored_bytes
+--           stored_bytes, direct (calls without a job)
 --   limits  for each {name, looked, used, capacity, adapted}: how many buckets were read, the
 --           mean share of them that is used, 0 to 1, the capacity of a bucket, and the share
 --           that is left of a rate that the provider lowered, 0 to 1; the last three as text.
@@ -68,6 +68,7 @@ if #heads > 0 then size = size + tasks_bytes(heads, waiting) + lists / #heads * 
 for _, n in ipairs({
   number(glance(0, 'GET', asynq .. 'processed')), number(glance(0, 'GET', asynq .. 'failed')), read('EXISTS', asynq .. 'paused'),
   math.floor(since / 1000), math.floor(size), faults, sums[3] or 0, (sums[4] or 0) * 64,
+  number(glance(0, 'HGET', headgate .. 'totals', 'direct')),
 }) do counts[#counts + 1] = n end
 
 local limits, by_name = {}, {}

@@ -36,7 +36,7 @@
 --   pause_ends  sorted set: scope -> when its pause ends, or when its resume or hold may be
 --               deleted, µs
 --   tenants     hash: tenant -> how many jobs it has, see tenant_read in formats.lua; '*' -> all
---   totals      hash: 'enqueued' -> accepted jobs; 'pauses' and 'limits' -> number of their
+--   totals      hash: 'enqueued' -> accepted jobs; 'direct' -> slots of calls without a job; 'pauses' and 'limits' -> number of their
 --               changes; more in record.lua
 --   skips       hash: lane -> jobs that went since one of lower priority did
 --   adapt       hash: bucket -> "parts since_us": to what a 429 lowered an adaptive limit
@@ -178,6 +178,17 @@ local function tenant_config(tenant, now)
   return known
 end
 
+-- too_costly returns the answer {-3, limit, most, cost, unit} for a job that needs more permits than a limit
+-- ever admits at once; nil otherwise. It reads only b of the limits, so it needs no calendars.
+local function too_costly(tenant, cost, more, now)
+  if cost == '1' and more == '' then return nil end
+  local own, costs = tenant_config(tenant, now), costs_read(cost, more)
+  for _, limit in ipairs(config().limits) do
+    local spec, n = own.l[limit.name] or limit.spec, costs[limit.unit or ''] or 0
+    if spec.a ~= 'cc' and spec.b > 0 and n > spec.b then return {-3, limit.name, spec.b, n, limit.unit or ''} end
+  end
+end
+
 -- A script reads each bucket once and writes it once, however many jobs take permits.
 local buckets = {}
 local function save_buckets()
@@ -263,8 +274,9 @@ end
 
 local lanes = {}
 -- lane_limits returns what can hold a lane: `shared` limits of the whole queue, its `own`
--- limits, and `permits` of concurrency limits, each with the name of its bucket.
-local function lane_limits(lane, now)
+-- limits, and `permits` of concurrency limits, each with the name of its bucket. They are those for jobs, or
+-- with direct = true those for calls that programs make themselves; a script asks for one of the two.
+local function lane_limits(lane, now, direct)
   local known = lanes[lane]
   if known then return known end
   local values = lane_values(lane)
@@ -280,6 +292,7 @@ local function lane_limits(lane, now)
       known.own[#known.own + 1], known.all[#known.all + 1] = entry, entry
     end
   end
+  local others = direct and 'jobs' or 'direct'
   for i, limit in ipairs(config().limits) do
     local spec = tenant.l[limit.name] or limit.spec
     local parts = {}
@@ -297,7 +310,9 @@ local function lane_limits(lane, now)
       -- asker: the tenant whose bucket has only what was leased to it
       asker = spec.leased and #limit.per > 0 and values.tenant or nil,
     }
-    if spec.a == 'cc' then
+    if limit['for'] == others then
+      -- It is not asked.
+    elseif spec.a == 'cc' then
       if spec.leased then entry.spec, entry.lease = leased_calls(spec, entry, now) end
       entry.key, entry.blocked = headgate .. 'permits:' .. suffix, headgate .. 'blocked:' .. suffix
       known.permits[#known.permits + 1] = entry

@@ -20,23 +20,25 @@ func Lua(name string) string {
 	return string(text)
 }
 
-// The scripts that move jobs.
+// The scripts that move jobs, and those of calls without a job.
 var (
-	EnqueueScript  = limitlua.NewScript(Lua("enqueue_fresh"), asynqwire.Lua, Lua("formats"), Lua("lanes")).Else(NewScript(Lua("enqueue")))
-	DispatchScript = NewScript(Lua("dispatch"), asynqwire.MessageLua, Lua("hand"), Lua("lead")).AllowOOM()
-	SlotScript     = NewScript(Lua("slot"), Lua("record")).AllowOOM()
-	SettleScript   = NewScript(Lua("settle"), asynqwire.MessageLua, Lua("record"), Lua("end")).AllowOOM()
-	RecoverScript  = NewScript(Lua("recover"), Lua("record")).AllowOOM()
-	WatchScript    = NewScript(Lua("watch")).AllowOOM()
-	AskScript      = NewScript(Lua("lease_ask"), Lua("leases")).AllowOOM()
-	GrantScript    = NewScript(Lua("lease_grant"), Lua("leases")).AllowOOM()
-	LedgerScript   = NewScript(Lua("ledger")).AllowOOM()
-	LateScript     = NewScript(Lua("late"), Lua("record"), Lua("end")).AllowOOM()
-	ResignScript   = limitlua.NewScript(Lua("resign"))
-	JanitorScript  = NewScript(Lua("janitor"), asynqwire.MessageLua).AllowOOM()
-	ArchiveScript  = NewScript(Lua("archive")).AllowOOM()
-	ProgressScript = NewScript(Lua("progress"))
-	SweepScript    = NewScript(Lua("sweep")).AllowOOM()
+	EnqueueScript   = limitlua.NewScript(Lua("enqueue_fresh"), asynqwire.Lua, Lua("formats"), Lua("lanes")).Else(NewScript(Lua("enqueue")))
+	DispatchScript  = NewScript(Lua("dispatch"), asynqwire.MessageLua, Lua("hand"), Lua("lead")).AllowOOM()
+	SlotScript      = NewScript(Lua("slot"), Lua("record")).AllowOOM()
+	DirectScript    = NewScript(Lua("direct")).AllowOOM()
+	DirectEndScript = NewScript(Lua("direct_end")).AllowOOM()
+	SettleScript    = NewScript(Lua("settle"), asynqwire.MessageLua, Lua("record"), Lua("end")).AllowOOM()
+	RecoverScript   = NewScript(Lua("recover"), Lua("record")).AllowOOM()
+	WatchScript     = NewScript(Lua("watch")).AllowOOM()
+	AskScript       = NewScript(Lua("lease_ask"), Lua("leases")).AllowOOM()
+	GrantScript     = NewScript(Lua("lease_grant"), Lua("leases")).AllowOOM()
+	LedgerScript    = NewScript(Lua("ledger")).AllowOOM()
+	LateScript      = NewScript(Lua("late"), Lua("record"), Lua("end")).AllowOOM()
+	ResignScript    = limitlua.NewScript(Lua("resign"))
+	JanitorScript   = NewScript(Lua("janitor"), asynqwire.MessageLua).AllowOOM()
+	ArchiveScript   = NewScript(Lua("archive")).AllowOOM()
+	ProgressScript  = NewScript(Lua("progress"))
+	SweepScript     = NewScript(Lua("sweep")).AllowOOM()
 )
 
 // EnqueueOwedScript is EnqueueScript for follow-ups, which also runs if Redis is full. Redis does not
@@ -76,7 +78,7 @@ var (
 
 // Scripts has all scripts by the names of their files.
 var Scripts = map[string]*redisscript.Script{
-	"enqueue": EnqueueOwedScript, "dispatch": DispatchScript, "slot": SlotScript, "settle": SettleScript, "recover": RecoverScript,
+	"enqueue": EnqueueOwedScript, "dispatch": DispatchScript, "slot": SlotScript, "direct": DirectScript, "direct_end": DirectEndScript, "settle": SettleScript, "recover": RecoverScript,
 	"watch": WatchScript, "lease_ask": AskScript, "lease_grant": GrantScript, "ledger": LedgerScript, "late": LateScript, "resign": ResignScript, "janitor": JanitorScript, "archive": ArchiveScript, "sweep": SweepScript, "progress": ProgressScript,
 	"periodic_set": PeriodicSetScript, "periodic_look": PeriodicLookScript, "periodic_choose": PeriodicChooseScript,
 	"periodic_mark": PeriodicMarkScript, "periodic_fire": PeriodicFireScript,

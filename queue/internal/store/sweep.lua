@@ -63,7 +63,7 @@ end
 local function mend(lane)
   for _, entry in ipairs(lane_limits(lane, now).permits) do
     for _, id in ipairs(read('ZRANDMEMBER', entry.key, 20)) do
-      local state = read('HGET', task_key(id), 'state')
+      local state = is_direct(id) and 'active' or read('HGET', task_key(id), 'state')
       if state ~= 'pending' and state ~= 'active' and state ~= 'retry' then free_permits(id, permits_write({entry.key}), now) end
     end
   end

@@ -1,0 +1,101 @@
+package main
+
+// directMutants break the calls without a job, and what limits keep for one side.
+var directMutants = []mutant{
+	{
+		"queue/internal/store/direct.lua", `c = math.max(call.own, latest)`, `c = call.own`,
+		"rounding", "a direct call that leaves late is accounted late", "queue TestCallsAreAccountedLate",
+	},
+	{
+		"queue/internal/store/direct.lua", `if call.own > near then return no(call, near - now) end`, `if call.own > 2 * near then return no(call, near - now) end`,
+		"missing condition", "a direct call that may not go is refused", "queue TestDirectCallsShareTheLimits",
+	},
+	{
+		"queue/internal/store/direct.lua", `if early(limits, call) then return no(call, latest - now) end`, ``,
+		"missing condition", "a call that its own limit holds takes no far slot of a shared one", "queue TestCallsWaitForTheirOwnLimitFirst",
+	},
+	{
+		"queue/internal/store/direct.lua", `if call.blocked then return {'no', 0, 0, 'concurrency', call.blocked.name} end`, ``,
+		"missing condition", "a direct call waits for a place", "queue TestDirectConcurrency",
+	},
+	{
+		"queue/internal/store/direct.lua", `if read('EXISTS', asynq .. 'paused') == 1 then return {'no', 0, 0, 'pause', ''} end`, ``,
+		"missing condition", "asynq's tools pause direct calls, too", "queue TestDirectCallsAreHeldAsJobsAre",
+	},
+	{
+		"queue/internal/store/direct.lua", `if lessee then return {'leased', lessee} end`, ``,
+		"missing condition", "a direct call takes no leases of jobs", "queue TestDirectCallFindsItsPartition",
+	},
+	{
+		"queue/internal/store/direct.lua", `if not is_home(layout, tenant) then return {'moved'} end`, ``,
+		"no fence", "a direct call takes from the partition of its tenant", "queue TestDirectCallFindsItsPartition",
+	},
+	{
+		"queue/internal/store/direct.lua", `if never then return {'never', unpack(never, 2, 5)} end`, ``,
+		"missing condition", "a call that costs too much is refused for good", "queue TestDirectCosts",
+	},
+	{
+		"queue/internal/store/direct.lua", `count(headgate .. 'totals', 'direct', 1)`, ``,
+		"missing write", "direct calls are counted", "queue TestDirectCallsShareTheLimits",
+	},
+	{
+		"queue/internal/store/direct_end.lua", `refund_all(list, now, slot, costs, marks)`, ``,
+		"missing write", "a call that was not made used nothing", "queue TestCanceledCallsComeBack",
+	},
+	{
+		"queue/internal/store/direct_end.lua", `correct_all(list, now, slot, costs, costs_read('0', actual), marks)`, ``,
+		"missing write", "what a call did not use comes back", "queue TestDirectCosts",
+	},
+	{
+		"queue/internal/store/direct_end.lua", `if read('ZSCORE', key, id) then`, `if true then`,
+		"no fence", "a late renewal takes no place again", "queue TestDirectConcurrency",
+	},
+	{
+		"queue/internal/store/sweep.lua", `local state = is_direct(id) and 'active' or read('HGET', task_key(id), 'state')`, `local state = read('HGET', task_key(id), 'state')`,
+		"missing condition", "chores leave the places of direct calls", "queue TestDirectConcurrency",
+	},
+	{
+		"queue/internal/store/lanes.lua", `local others = direct and 'jobs' or 'direct'`, `local others = direct and 'direct' or 'jobs'`,
+		"swapped", "a limit holds its side", "queue TestReserveOfASide",
+	},
+	{
+		"queue/direct.go", `return ctx.Err() == nil && in.clock.onTime(p.slot)`, `return ctx.Err() == nil`,
+		"missing condition", "a direct call that missed its slot gets another", "queue TestMissedDirectCalls",
+	},
+	{
+		"queue/direct.go", `if !p.ended.CompareAndSwap(false, true) {`, `if p.ended.Store(true); false {`,
+		"no fence", "a permit ends once", "queue TestCanceledCallsComeBack",
+	},
+	{
+		"queue/direct.go", `if turn.Acquire(waiting, 1) == nil {`, `if turn.Acquire(waiting, 0) == nil {`,
+		"missing condition", "of the calls that wait one asks", "queue TestCallsStandInLine",
+	},
+	{
+		"queue/clock.go", `recent := c.known && boottime.Now()-c.since < 2*clockWindow`, `recent := c.known`,
+		"missing condition", "a clock that was not asked for long is asked again", "queue TestClockIsAskedAgain",
+	},
+	{
+		"queue/transport.go", `httpcall.WhenRead(resp, func() { _ = p.Release(later) }) // else its place lapses`, `_ = p.Release(later)`,
+		"too early", "a call holds its place until its answer was read", "queue TestTransportGivesBack",
+	},
+	{
+		"queue/transport.go", `if !sent {`, `if sent {`,
+		"swapped", "a call that was not sent used nothing", "queue TestTransportGivesBack",
+	},
+	{
+		"queue/transport.go", `if length, reason := httpcall.PauseFor(resp); length > 0 {`, `if length, reason := httpcall.PauseFor(resp); length > time.Hour {`,
+		"missing condition", "a provider that asks for a pause gets it", "queue TestTransport",
+	},
+	{
+		"queue/limitsfile/reserve.go", `*kept = append(*kept, reserve{of: of, rest: 100 - percent, at: path})`, `*kept = append(*kept, reserve{of: of, rest: percent, at: path})`,
+		"swapped", "what is kept is not the rest", "queue/limitsfile TestReserve",
+	},
+	{
+		"queue/limitsfile/reserve.go", `burst = max(burst, 1+int64(math.Ceil(float64(rate.Count)*slack.Seconds()/rate.Period.Seconds())))`, `burst = max(burst, 1+int64(math.Ceil(0*float64(rate.Count)*slack.Seconds()/rate.Period.Seconds())))`,
+		"missing bound", "a side catches up on the other", "queue/limitsfile TestReserve",
+	},
+	{
+		"queue/inspect/forecast.go", `f.limits.Queue.Limits = slices.DeleteFunc(f.limits.Queue.Limits, func(l effective.Limit) bool { return l.For == limits.Direct })`, ``,
+		"missing condition", "a limit of direct calls holds no job in forecasts", "queue TestForecastLeavesDirectLimitsOut",
+	},
+}

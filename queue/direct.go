@@ -1,0 +1,367 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/boottime"
+	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/validation"
+)
+
+const (
+	// directLease is how long the permits of a call that is not in a queue outlive a process that does
+	// not renew them any more.
+	directLease = 30 * time.Second
+	directRenew = directLease / 3
+
+	// directPoll is how often a call asks whether a permit of a concurrency limit is free: a permit that
+	// is given back wakes only lanes.
+	directPoll = 20 * time.Millisecond
+
+	// directNear is how far ahead of now calls get slots. Dispatch gives jobs the slots up to store.Horizon ahead
+	// whenever half of them are left. So calls that wait come just before that, and find one slot each time.
+	directNear = store.Horizon/2 + 10*time.Millisecond
+
+	maxMissed = 10 // slots that a call misses before it fails
+)
+
+// RefusedError reports a call that may not be made now. Nothing was taken.
+type RefusedError struct {
+	Queue  string
+	Reason ParkReason
+	Limit  string // of [ParkedByLimit] and [ParkedByConcurrency]
+
+	// RetryAfter is how long it takes until the limits admit the call, if no other call is
+	// made before; 0: not known.
+	RetryAfter time.Duration
+}
+
+func (e *RefusedError) Error() string {
+	why := map[ParkReason]string{
+		ParkedByPause: "calls are paused", ParkedByWindow: "the send window is closed",
+		ParkedByLimit: "limit " + check.Quote(e.Limit) + " is used up", ParkedByConcurrency: "all calls of limit " + check.Quote(e.Limit) + " are in flight",
+	}[e.Reason]
+	after := ""
+	if e.RetryAfter > 0 {
+		after = fmt.Sprintf(", for another %v", e.RetryAfter)
+	}
+	return fmt.Sprintf("queue %s: the call may not be made now: %s%s", check.Quote(e.Queue), why, after)
+}
+
+// Permit is the permission for one call that its program makes itself. The first of
+// [Permit.Cancel], [Permit.Settle] and [Permit.Release] ends it, and later ones do nothing. If the
+// call's limits have a concurrency among them, its place is renewed until then, and for 30
+// seconds after the process has died.
+type Permit struct {
+	client *Client
+	of     accepted
+	id     string // of the call
+
+	slot           slot
+	permits, marks string
+	ended          atomic.Bool
+	stop           context.CancelFunc // stops the renewal of its permits; nil: it has none
+}
+
+// Take takes what a job's call would take from the limits of its queue, for a call that this
+// program makes itself, at once. The job is not enqueued: its Queue, Kind, Tenant, Attributes,
+// Payload, Cost and Costs say which limits apply, and [Client.Use] applies; other fields do
+// not matter.
+//
+// The call must be made right after Take has returned, because its moment counts. The error is a
+// [RefusedError] if the limits, a pause or a send window do not admit it now, a
+// [validation.Error] for each invalid field, or an error of Redis. After an error of Redis,
+// what the call takes may be taken.
+//
+// Jobs that wait get their slots up to 150 ms ahead, so of a limit that is busy Take finds
+// something only if the limit keeps a reserve for direct calls ([limits.Limit].For). [Client.Wait] can
+// do without one.
+func (c *Client) Take(ctx context.Context, job Job) (*Permit, error) { return c.Wait(ctx, job, 0) }
+
+// Wait does what [Client.Take] does, and waits for up to `most` for the call's moment. It gets its
+// slots in front of all jobs that have none yet, so many direct calls hold jobs back: a limit
+// can keep a reserve for jobs, too.
+func (c *Client) Wait(ctx context.Context, job Job, most time.Duration) (*Permit, error) {
+	end := time.Now().Add(most)
+	seeking := &retry{}
+	for try := 0; ; try++ {
+		a, err := c.prepare(ctx, job, time.Now(), &retry{}, try)
+		if err != nil && !errors.Is(err, errNoPartition) {
+			return nil, err
+		}
+		var p *Permit
+		if err == nil {
+			p, err = c.waitIn(ctx, a, end)
+		}
+		if !errors.Is(err, errNoPartition) {
+			return p, err
+		}
+		if !seeking.seek(ctx, try) {
+			return nil, fmt.Errorf("a call of queue %q: its tenant moves to another partition: try again", a.queue())
+		}
+	}
+}
+
+// waitIn asks one partition until the call has come to its moment.
+func (c *Client) waitIn(ctx context.Context, a accepted, end time.Time) (*Permit, error) {
+	in, err := c.direct.in(ctx, c.redis, a.home)
+	if err != nil {
+		return nil, fmt.Errorf("a call of queue %q: %w", a.queue(), err)
+	}
+	for missed := range maxMissed {
+		p, err := c.nextSlot(ctx, a, in, missed, end)
+		if err != nil || p.hold(ctx, in) {
+			return p, err
+		}
+		_ = p.Cancel(context.WithoutCancel(ctx)) // else it is used up
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("a call of queue %q: it missed its slot %d times: Redis answers too slowly, or this process is too busy", a.queue(), maxMissed)
+}
+
+// nextSlot asks for a slot until there is one. Calls of this process that wait for the same limits stand in line, and
+// only the first one asks. missed is how many slots the call has missed: then it gets more time for the next.
+func (c *Client) nextSlot(ctx context.Context, a accepted, in *directIn, missed int, end time.Time) (*Permit, error) {
+	turn, leave := in.lines.of(a.tenant + a.attributesOfLane())
+	defer leave()
+	waiting, cancel := context.WithDeadline(ctx, end)
+	defer cancel()
+	if turn.Acquire(waiting, 1) == nil {
+		defer turn.Release(1)
+	}
+	ahead := min(cmp.Or(c.direct.pickup, pickup)<<missed, directNear)
+	for {
+		left := max(time.Until(end), 0)
+		// The call before may be accounted as much ahead of when it left.
+		p, refused, err := c.ask(ctx, a, in, ahead, max(min(left, directNear), ahead))
+		if err != nil || refused == nil {
+			return p, err
+		}
+		again := refused.again
+		if again == 0 {
+			again = min(directPoll, left)
+		}
+		if left == 0 || refused.RetryAfter > left {
+			return nil, &refused.RefusedError
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(again):
+		}
+	}
+}
+
+// refusal is what a call is told that has no slot yet.
+type refusal struct {
+	RefusedError
+	again time.Duration // when to ask again; 0: not known
+}
+
+// ask asks once for a slot, which is at most `near` from now, and ends `ahead` from now or later.
+func (c *Client) ask(ctx context.Context, a accepted, in *directIn, ahead, near time.Duration) (*Permit, *refusal, error) {
+	p := &Permit{client: c, of: a, id: "*" + rand.Text()}
+	var reply any
+	var sent time.Duration
+	err := in.calendars.Run(ctx, func(calendars string) (err error) {
+		sent = boottime.Now()
+		reply, err = store.DirectScript.Run(ctx, c.redis, store.ScriptKeys(a.home), a.home, calendars, near.Microseconds(), ahead.Microseconds(), a.layout,
+			p.id, a.tenant, a.attributesOfLane(), a.cost, a.costs, directLease.Microseconds())
+		return err
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("a call of queue %q: %w", a.queue(), err)
+	}
+	read := store.Read(reply)
+	switch word := read.Text(); word {
+	case "go":
+		earliest, latest, now := read.Int(), read.Int(), read.Int()
+		p.permits, p.marks = read.Text(), read.Text()
+		in.clock.observe(now, sent, boottime.Now())
+		p.slot = in.clock.slot(earliest, latest)
+		return p, nil, read.End()
+	case "no":
+		after, again := time.Duration(read.Int())*time.Microsecond, time.Duration(read.Int())*time.Microsecond
+		return nil, &refusal{RefusedError{a.queue(), ParkReason(read.Text()), read.Text(), after}, again}, read.End()
+	case "never":
+		return nil, nil, neverAdmitted(read)
+	case "leased":
+		return nil, nil, fmt.Errorf("a call of queue %q: limit %s is shared by partitions or queues, and its leases are for jobs: enqueue the call", a.queue(), check.Quote(read.Text()))
+	case "moved":
+		c.routes.forget(a.home)
+		return nil, nil, errNoPartition
+	default:
+		return nil, nil, fmt.Errorf("a call of queue %q: unexpected answer %q", a.queue(), word)
+	}
+}
+
+// neverAdmitted returns the error for a cost that a limit never admits, as scripts name it: limit, most, cost, unit.
+func neverAdmitted(read *store.Reply) error {
+	limit, most, wanted, field := read.Text(), read.Text(), read.Text(), "cost"
+	if unit := read.Text(); unit != "" {
+		field = "costs." + unit
+	}
+	return validation.Field(field, fmt.Sprintf("%s is more than limit %s ever admits at once (%s)", wanted, check.Quote(limit), most))
+}
+
+// hold waits for the moment of the call. It returns false if it was missed, or ctx is done before.
+func (p *Permit) hold(ctx context.Context, in *directIn) bool {
+	if p.permits != "" {
+		p.renew()
+	}
+	wait := p.slot.earliest - boottime.Now()
+	if wait > 0 {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(wait):
+		}
+	}
+	return ctx.Err() == nil && in.clock.onTime(p.slot)
+}
+
+// renew keeps the call's places under concurrency limits until it has ended.
+func (p *Permit) renew() {
+	ctx, stop := context.WithCancel(context.Background())
+	p.stop = stop
+	go every(ctx, directRenew, func() {
+		_, _ = p.end(ctx, "renew", fmt.Sprint(directLease.Microseconds())) // the next one will do
+	})
+}
+
+// Cancel says that the call was not made, and gives back what it took, as far as no later call depends on it.
+func (p *Permit) Cancel(ctx context.Context) error { return p.finish(ctx, "cancel", "") }
+
+// Release says that the call was made and used what it took.
+func (p *Permit) Release(ctx context.Context) error { return p.finish(ctx, "end", "") }
+
+// Settle says that the call was made, and what it used of limits with a unit, by unit, as [SetActual] does for a
+// job. The difference is given back or charged.
+func (p *Permit) Settle(ctx context.Context, actual map[string]int64) error {
+	text, reason := store.EncodeCosts(actual)
+	if reason != "" {
+		return validation.Field("costs", reason)
+	}
+	return p.finish(ctx, "end", text)
+}
+
+// finish ends the permit once. Without anything to tell Redis it asks nothing.
+func (p *Permit) finish(ctx context.Context, what, actual string) error {
+	if !p.ended.CompareAndSwap(false, true) {
+		return nil
+	}
+	if p.stop != nil {
+		p.stop()
+	}
+	if p.permits == "" && actual == "" && (what == "end" || p.slot.latest == 0) {
+		return nil
+	}
+	woken, err := p.end(ctx, what, actual)
+	if err != nil {
+		return fmt.Errorf("the permit of a call of queue %q is not settled: %w", p.of.queue(), err)
+	}
+	if woken > 0 {
+		store.Announce(ctx, p.client.redis, p.of.home)
+	}
+	return nil
+}
+
+// end sends direct_end.lua once: what it gives back must not be given back twice.
+func (p *Permit) end(ctx context.Context, what, actual string) (woken int64, err error) {
+	in, err := p.client.direct.in(ctx, p.client.redis, p.of.home)
+	if err != nil {
+		return 0, err
+	}
+	err = in.calendars.Run(ctx, func(calendars string) error {
+		reply, err := store.DirectEndScript.Run(ctx, p.client.redis, store.ScriptKeys(p.of.home), p.of.home, calendars,
+			p.id, p.of.tenant, p.of.attributesOfLane(), p.of.cost, p.of.costs, p.permits, p.marks, p.slot.latestMicros, what, actual)
+		woken, _ = reply.(int64)
+		return err
+	})
+	return woken, err
+}
+
+// direct is what a client knows of the partitions from which it takes permits for calls of its own.
+type direct struct {
+	pickup time.Duration // in which a call leaves that Redis admits now; 0: pickup
+
+	mu    sync.Mutex
+	known map[string]*directIn
+	clock *redisClock // of all partitions; nil in a Cluster, where each has its own
+}
+
+// directIn is what is known of a partition.
+type directIn struct {
+	clock     *redisClock
+	calendars *effective.Calendars
+	lines     lines
+}
+
+// lines are the calls of this process that wait, by what limits them.
+type lines struct {
+	mu  sync.Mutex
+	all map[string]*directLine
+}
+
+type directLine struct {
+	*semaphore.Weighted // first in, first out
+	waiting             int
+}
+
+// of returns a line of which the caller is one until it leaves.
+func (l *lines) of(name string) (turn *directLine, leave func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	turn = l.all[name]
+	if turn == nil {
+		turn = &directLine{Weighted: semaphore.NewWeighted(1)}
+		if l.all == nil {
+			l.all = map[string]*directLine{}
+		}
+		l.all[name] = turn
+	}
+	turn.waiting++
+	return turn, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if turn.waiting--; turn.waiting == 0 {
+			delete(l.all, name)
+		}
+	}
+}
+
+// in returns what is known of a partition. Its clock is good for slots.
+func (d *direct) in(ctx context.Context, client redis.UniversalClient, home string) (*directIn, error) {
+	d.mu.Lock()
+	in := d.known[home]
+	if in == nil {
+		if d.known == nil || len(d.known) == maxListed {
+			d.known = map[string]*directIn{}
+		}
+		clocks, _ := newClocks(client, []string{home})
+		in = &directIn{clock: clocks[home], calendars: &effective.Calendars{Queue: home, Redis: client}}
+		if _, apart := client.(*redis.ClusterClient); !apart {
+			if d.clock == nil {
+				d.clock = in.clock
+			}
+			in.clock = d.clock
+		}
+		d.known[home] = in
+	}
+	d.mu.Unlock()
+	return in, in.clock.ready(ctx)
+}

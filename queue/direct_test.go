@@ -1,0 +1,512 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/boottime"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
+	"github.com/headgate/headgate/queue/sendwindow"
+	"github.com/headgate/headgate/queue/validation"
+	"github.com/headgate/headgate/throttle"
+)
+
+// perHour is a bucket of so many permits for each tenant that a test does not see refilled.
+func perHour(name string, burst int64) limits.Limit {
+	return limits.Limit{Name: name, Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}, Burst: burst, Per: []string{"tenant"}}
+}
+
+// call is what a direct call of a tenant is.
+func (r *rig) call(tenant string) Job { return Job{Kind: "call", Queue: r.queue, Tenant: tenant} }
+
+// takes takes permits until a call is refused, and returns how many it took and the refusal.
+func (r *rig) takes(t *testing.T, job Job) (n int, refused *RefusedError) {
+	t.Helper()
+	for ; n < 100; n++ {
+		_, err := r.client.Take(t.Context(), job)
+		if errors.As(err, &refused) {
+			return n, refused
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Fatal("100 calls, and none was refused")
+	return n, nil
+}
+
+// TestDirectCallsShareTheLimits: what direct calls take, jobs do not have, and the other way round.
+func TestDirectCallsShareTheLimits(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 0, limitsOf(perHour("tenant", 5)), nil)
+	for range 2 {
+		if _, err := r.client.Take(t.Context(), r.call("a")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.enqueue(t, "a", 4)
+	// Without a worker, which may miss a slot and lose its permit.
+	d := r.dispatcher()
+	until(t, "with 3 jobs released", func() bool { return len(r.release(t, d, 10)) >= 3 })
+	n, refused := r.takes(t, r.call("a"))
+	if jobs := r.release(t, d, 10); len(jobs) != 3 {
+		t.Errorf("%d jobs went after 2 calls of 5", len(jobs))
+	}
+	if n != 0 || refused.Queue != r.queue || refused.Reason != ParkedByLimit || refused.Limit != "tenant" || refused.RetryAfter <= 59*time.Minute || refused.RetryAfter > time.Hour+store.Horizon {
+		t.Errorf("%d more calls went, then %+v", n, refused)
+	}
+	if text := refused.Error(); !strings.Contains(text, `limit "tenant" is used up, for another`) {
+		t.Error(text)
+	}
+	if n, _ := r.takes(t, r.call("b")); n != 5 {
+		t.Errorf("another tenant had %d of 5", n)
+	}
+	// One that missed its slot got two.
+	if slots, err := r.server.Client().HGet(t.Context(), store.Key(r.queue, "totals"), "direct").Int(); err != nil || slots < 7 {
+		t.Errorf("%d slots of direct calls are counted, %v", slots, err)
+	}
+}
+
+// TestCanceledCallsComeBack: a call that was not made used nothing, one that was made used what it took, and
+// only the first word counts.
+func TestCanceledCallsComeBack(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 0, limitsOf(perHour("tenant", 1)), nil)
+	for _, end := range []func(p *Permit) error{
+		func(p *Permit) error { return p.Cancel(t.Context()) },
+		func(p *Permit) error { return errors.Join(p.Cancel(t.Context()), p.Cancel(t.Context())) },
+		func(p *Permit) error { return errors.Join(p.Release(t.Context()), p.Cancel(t.Context())) },
+	} {
+		p, err := r.client.Wait(t.Context(), r.call("a"), time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := end(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, _ := r.takes(t, r.call("a")); n != 0 {
+		t.Errorf("%d calls after one that was made", n)
+	}
+}
+
+// TestReserveOfASide: a limit for one side leaves the rest to the other.
+func TestReserveOfASide(t *testing.T) {
+	for side, want := range map[limits.Side]struct{ jobs, direct int }{limits.Jobs: {6, 4}, limits.Direct: {4, 6}} {
+		t.Run(string(side), func(t *testing.T) {
+			part := perHour("part", 6)
+			part.For = side
+			r := startRig(t, 0, limitsOf(perHour("tenant", 10), part), nil)
+			n := 0
+			if side == limits.Direct {
+				n, _ = r.takes(t, r.call("a"))
+			}
+			r.enqueue(t, "a", 10)
+			d := r.dispatcher()
+			until(t, "with all jobs released that may go", func() bool { return len(r.release(t, d, 20)) >= want.jobs })
+			more, refused := r.takes(t, r.call("a"))
+			jobs := r.release(t, d, 20)
+			if n += more; n != want.direct {
+				t.Errorf("%d direct calls, not %d", n, want.direct)
+			}
+			if of := map[limits.Side]string{limits.Jobs: "tenant", limits.Direct: "part"}[side]; refused.Limit != of && side == limits.Jobs {
+				t.Errorf("limit %q refused, not %q", refused.Limit, of)
+			}
+			if len(jobs) != want.jobs {
+				t.Errorf("%d jobs went, not %d", len(jobs), want.jobs)
+			}
+		})
+	}
+}
+
+// TestDirectConcurrency: a direct call in flight holds its place, also if it takes longer than its lease, and while
+// the chores of workers look for places of jobs that are gone. The job that waits for it goes when it is released.
+func TestDirectConcurrency(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, limitsOf(limits.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}), nil)
+	client := r.server.Client()
+	p, err := r.client.Take(t.Context(), r.call("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, refused := r.takes(t, r.call("b")); n != 0 || refused.Reason != ParkedByConcurrency || refused.Limit != "one" {
+		t.Errorf("%d calls beside it, then %+v", n, refused)
+	}
+	r.add(t, nil)
+	r.run(t)
+	r.sweep(t, 3)
+	key := store.Key(r.queue, "permits:one:")
+	ends := client.ZScore(t.Context(), key, p.id).Val()
+	if now, err := store.Time(t.Context(), client, key); err != nil || ends < float64(now.Add(directLease-time.Minute/2).UnixMicro()) || ends > float64(now.Add(directLease).UnixMicro()) {
+		t.Errorf("the place ends at %.0f, %v", ends, err)
+	}
+	if _, err := p.end(t.Context(), "renew", fmt.Sprint(time.Hour.Microseconds())); err != nil {
+		t.Fatal(err)
+	}
+	if later := client.ZScore(t.Context(), key, p.id).Val(); later <= ends {
+		t.Errorf("renewed, it ends at %.0f, no later than %.0f", later, ends)
+	}
+	if calls := len(r.all()); calls != 0 {
+		t.Errorf("%d jobs went beside it", calls)
+	}
+	if err := p.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.wait(t)
+	if _, err := p.end(t.Context(), "renew", "1000000"); err != nil || client.ZScore(t.Context(), key, p.id).Err() == nil {
+		t.Errorf("a late renewal took a place again: %v", err)
+	}
+}
+
+// TestLapsedDirectCall: of a process that died, the place is free after its lease.
+func TestLapsedDirectCall(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, limitsOf(limits.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}), nil)
+	p, err := r.client.Take(t.Context(), r.call("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.stop()
+	r.add(t, nil)
+	r.release(t, r.dispatcher(), 10) // the lane waits for the place
+	if _, err := p.end(t.Context(), "renew", "1000"); err != nil {
+		t.Fatal(err)
+	}
+	r.run(t)
+	r.wait(t)
+}
+
+// TestWaitForAPlace: a call that waits goes when a place is free.
+func TestWaitForAPlace(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 0, limitsOf(limits.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}), nil)
+	first, err := r.client.Take(t.Context(), r.call("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused *RefusedError
+	if _, err := r.client.Wait(t.Context(), r.call("a"), 50*time.Millisecond); !errors.As(err, &refused) || refused.RetryAfter != 0 || refused.Reason != ParkedByConcurrency {
+		t.Errorf("a call went beside it: %v", err)
+	}
+	second := make(chan error, 1)
+	go func() {
+		p, err := r.client.Wait(t.Context(), r.call("a"), hang)
+		second <- cmp.Or(err, p.Release(t.Context()))
+	}()
+	if err := first.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-second; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDirectCallsAreHeldAsJobsAre: by pauses, by asynq's tools, and by send windows.
+func TestDirectCallsAreHeldAsJobsAre(t *testing.T) {
+	t.Parallel()
+	shut, err := sendwindow.Parse("Mon 00:00-00:01 UTC")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := limitsOf(perHour("tenant", 5))
+	set.Tenants = map[string]limits.Tenant{"closed": {SendWindow: shut}}
+	r := startRig(t, 0, set, nil)
+	client := r.server.Client()
+	want := func(tenant string, reason ParkReason) *RefusedError {
+		t.Helper()
+		n, refused := r.takes(t, r.call(tenant))
+		if n != 0 || refused.Reason != reason || refused.Limit != "" {
+			t.Errorf("tenant %s: %d calls went, then %+v", tenant, n, refused)
+		}
+		return refused
+	}
+	if now := time.Now().UTC(); now.Weekday() != time.Monday || now.Hour() > 0 || now.Minute() > 1 {
+		want("closed", ParkedByWindow)
+	}
+	if _, err := operate.PauseJobs(t.Context(), client, r.queue, inspect.Scope{Tenant: "a"}, time.Now().Add(time.Hour), operate.Operator{Actor: "ann", Reason: "a test"}); err != nil {
+		t.Fatal(err)
+	}
+	if refused := want("a", ParkedByPause); refused.RetryAfter < 50*time.Minute {
+		t.Errorf("the pause ends in %v", refused.RetryAfter)
+	}
+	client.Set(t.Context(), "asynq:{"+r.queue+"}:paused", 1, 0)
+	want("b", ParkedByPause)
+	client.Del(t.Context(), "asynq:{"+r.queue+"}:paused")
+	if n, _ := r.takes(t, r.call("b")); n != 5 {
+		t.Errorf("%d of 5 calls after the pause", n)
+	}
+}
+
+// TestDirectCosts: a call takes what its payload says, and what it did not use comes back.
+func TestDirectCosts(t *testing.T) {
+	tokens := perHour("tokens", 100)
+	tokens.Unit = "tokens"
+	r := startRig(t, 0, limitsOf(tokens), nil)
+	ask := func(n int64) (*Permit, error) {
+		job := r.call("a")
+		job.Costs = map[string]int64{"tokens": n}
+		return r.client.Take(t.Context(), job)
+	}
+	p, err := ask(60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused *RefusedError
+	if _, err := ask(60); !errors.As(err, &refused) {
+		t.Fatal(err)
+	}
+	if err := p.Settle(t.Context(), map[string]int64{"tokens": 40}); err != nil {
+		t.Fatal(err)
+	}
+	p, err = ask(60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Settle(t.Context(), map[string]int64{"tokens": 90}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ask(1); !errors.As(err, &refused) || refused.RetryAfter < 30*time.Hour {
+		t.Errorf("130 of 100 are used: %v", err)
+	}
+	for n, want := range map[int64]string{101: `costs.tokens: 101 is more than limit "tokens" ever admits at once (100)`, -1: "costs"} {
+		_, err := ask(n)
+		if _, field := errors.AsType[*validation.Error](err); !field || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d tokens: %v", n, err)
+		}
+	}
+	if err := p.Settle(t.Context(), map[string]int64{"": 1}); err == nil {
+		t.Error("a cost without a unit is settled")
+	}
+	if _, err := r.client.Take(t.Context(), Job{Queue: r.queue}); err == nil || !strings.Contains(err.Error(), "tenant") || !strings.Contains(err.Error(), "kind") {
+		t.Errorf("a call without tenant and kind: %v", err)
+	}
+}
+
+// TestDirectCallFindsItsPartition: also after the number of partitions has changed.
+func TestDirectCallFindsItsPartition(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 0, limitsOf(perHour("tenant", 3)), nil)
+	client := r.server.Client()
+	fresh := NewClient(client)
+	fresh.direct.pickup = directNear
+	for _, n := range []int{1, 4} {
+		r.repartition(t, n)
+		for tenant := range 8 {
+			if _, err := r.client.Take(t.Context(), r.call(fmt.Sprint(n, tenant))); err != nil {
+				t.Fatalf("%d partitions: %v", n, err)
+			}
+			if left := 0; n == 4 {
+				for range 3 {
+					if _, err := fresh.Take(t.Context(), r.call(fmt.Sprint(n, tenant))); err == nil {
+						left++
+					}
+				}
+				if left != 2 {
+					t.Errorf("tenant %d has another bucket for another client: %d of 2 left", tenant, left)
+				}
+			}
+		}
+	}
+	shared := limits.Queue{Limits: []limits.Limit{sharedBy(10)}, Partitions: 4}
+	if err := operate.Publish(t.Context(), client, limits.Set{Queues: map[string]limits.Queue{r.queue: shared}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.client.Take(t.Context(), r.call("a")); err == nil || !strings.Contains(err.Error(), `limit "account" is shared by partitions`) {
+		t.Errorf("of a leased limit: %v", err)
+	}
+}
+
+// TestWaitingCallsGoInOrderOfTheirSlots: many callers that wait for one limit get one slot each, at its rate.
+func TestWaitingCallsGoInOrderOfTheirSlots(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 0, limitsOf(sharedBy(50)), nil)
+	var mu sync.Mutex
+	var calls []time.Time
+	var all sync.WaitGroup
+	for range 25 {
+		all.Go(func() {
+			if _, err := r.client.Wait(t.Context(), r.call("a"), hang); err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			calls = append(calls, time.Now())
+		})
+	}
+	all.Wait()
+	// Where this process was late, the last call was, too: so the whole cannot be faster than the rate.
+	if took := calls[24].Sub(calls[0]); took < 24*20*time.Millisecond-late-5*time.Millisecond {
+		t.Errorf("25 calls of 50/s took %v", took)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.client.Wait(ended, r.call("a"), hang); !errors.Is(err, context.Canceled) {
+		t.Errorf("a context that has ended: %v", err)
+	}
+}
+
+// TestCallsWaitForTheirOwnLimitFirst: a call that its own limit holds takes no slot ahead of the line of a limit that
+// all share: what comes before that would be nobody's.
+func TestCallsWaitForTheirOwnLimitFirst(t *testing.T) {
+	t.Parallel()
+	own := limits.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: 60 * time.Millisecond}, Per: []string{"tenant"}}
+	r := startRig(t, 0, limitsOf(sharedBy(1000), own), nil)
+	r.client.direct.pickup = 20 * time.Millisecond
+	in, err := r.client.direct.in(t.Context(), r.client.redis, r.queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := r.client.prepare(t.Context(), r.call("a"), time.Now(), &retry{}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []bool{true, false} {
+		p, refused, err := r.client.ask(t.Context(), a, in, time.Millisecond, directNear)
+		if err != nil || (p != nil) != want {
+			t.Fatalf("call %d: %v, %+v, %v", i, p, refused, err)
+		}
+		if !want && (refused.Limit != "tenant" || refused.again < refused.RetryAfter-2*time.Millisecond || refused.again >= refused.RetryAfter) {
+			t.Errorf("it asks again in %v, for a slot in %v of limit %s", refused.again, refused.RetryAfter, refused.Limit)
+		}
+	}
+}
+
+// TestCallsStandInLine: of the calls of a process that wait for the same limits only the first one asks, and the
+// others come after it in their order, but for one whose time is over.
+func TestCallsStandInLine(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 0, limitsOf(perHour("tenant", 9)), nil)
+	in, err := r.client.direct.in(t.Context(), r.client.redis, r.queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := r.client.prepare(t.Context(), r.call("a"), time.Now(), &retry{}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, leave := in.lines.of(a.tenant + a.attributesOfLane())
+	if err := first.Acquire(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	waits := make(chan error, 1)
+	go func() {
+		_, err := r.client.Wait(t.Context(), r.call("a"), hang)
+		waits <- err
+	}()
+	until(t, "another call in line", func() bool {
+		in.lines.mu.Lock()
+		defer in.lines.mu.Unlock()
+		return first.waiting == 2
+	})
+	if _, err := r.client.Wait(t.Context(), r.call("b"), hang); err != nil {
+		t.Errorf("a call of other limits: %v", err)
+	}
+	if _, err := r.client.Take(t.Context(), r.call("a")); err != nil {
+		t.Errorf("a call that does not wait: %v", err)
+	}
+	select {
+	case err := <-waits:
+		t.Errorf("the second call in line was made: %v", err)
+	default:
+	}
+	leave()
+	first.Release(1)
+	if err := <-waits; err != nil {
+		t.Error(err)
+	}
+	if len(in.lines.all) != 0 {
+		t.Errorf("%d lines are kept", len(in.lines.all))
+	}
+}
+
+// TestCallsAreAccountedLate: a call that may leave until a moment is accounted at that moment.
+func TestCallsAreAccountedLate(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 0, limitsOf(limits.Limit{Name: "slow", Algorithm: throttle.LeakyBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}}), nil)
+	p, err := r.client.Take(t.Context(), r.call("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, refused := r.takes(t, r.call("a"))
+	now, err := store.Time(t.Context(), r.client.redis, store.Key(r.queue, "waiting"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The next one goes an hour after the last moment of the first.
+	if next := now.Add(refused.RetryAfter).UnixMicro(); next < p.slot.latestMicros+time.Hour.Microseconds() {
+		t.Errorf("the next call goes %v too early", time.Duration(p.slot.latestMicros+time.Hour.Microseconds()-next)*time.Microsecond)
+	}
+	if lasts := p.slot.latest - p.slot.earliest; lasts < directNear-late || lasts > directNear+late {
+		t.Errorf("the slot lasts %v", lasts)
+	}
+}
+
+// TestMissedDirectCalls: a call whose slot was over when it came gets another one, with more time.
+func TestMissedDirectCalls(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 0, limitsOf(perHour("tenant", 20)), nil)
+	in := &directIn{clock: &redisClock{}}
+	for ends, want := range map[time.Duration]bool{time.Hour: true, -time.Hour: false} {
+		over := boottime.Now() + ends
+		p := &Permit{slot: slot{earliest: boottime.Now() - time.Second, latest: over, latestMicros: over.Microseconds()}}
+		if got := p.hold(t.Context(), in); got != want {
+			t.Errorf("a slot that ends in %v is good: %v", ends, got)
+		}
+	}
+	slow := NewClient(r.server.Client())
+	slow.direct.pickup = time.Millisecond // too short for any answer
+	if p, err := slow.Wait(t.Context(), r.call("a"), 0); err != nil && !strings.Contains(err.Error(), "missed its slot") {
+		t.Error(err)
+	} else if err == nil && p.slot.latest-p.slot.earliest < 0 {
+		t.Errorf("%+v", p.slot)
+	}
+}
+
+// TestClockIsAskedAgain: a clock that nobody runs asks Redis at first, and when it was not asked for longer than
+// it can be right.
+func TestClockIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 0, limitsOf(), nil)
+	client := r.server.Client()
+	c := &redisClock{redis: client, queue: r.queue}
+	const mark = time.Duration(-1 << 62)
+	for step, want := range []bool{true, false, true} {
+		if step == 2 {
+			c.since -= 3 * clockWindow
+		}
+		c.least = mark
+		if err := c.ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if asked := c.least != mark; asked != want {
+			t.Errorf("step %d: it asked: %v", step, asked)
+		}
+	}
+	if now, err := store.Time(t.Context(), client, store.Key(r.queue, "waiting")); err != nil || c.now().Sub(now).Abs() > time.Minute {
+		t.Errorf("it says %v and Redis %v, %v", c.now(), now, err)
+	}
+}
+
+// TestForecastLeavesDirectLimitsOut: a limit of direct calls alone holds no job, so it is not said to.
+func TestForecastLeavesDirectLimitsOut(t *testing.T) {
+	t.Parallel()
+	slow := perHour("slow", 1)
+	slow.For = limits.Direct
+	r := startRig(t, 0, limitsOf(perHour("tenant", 5), slow), nil)
+	r.served(t)
+	if n, _ := r.takes(t, r.call("a")); n != 1 {
+		t.Errorf("%d direct calls", n)
+	}
+	r.add(t, nil)
+	if e := r.explain(t, r.add(t, nil)); e.HeldBy != nil && e.HeldBy.Limit == "slow" || e.At.Sub(e.Now) > time.Minute {
+		t.Errorf("%s: held by %+v", e, e.HeldBy)
+	}
+}

@@ -1,0 +1,92 @@
+-- direct.lua: give a slot to a call that its program makes itself, without a job.
+--
+-- KEYS[1]   headgate:{queue}:waiting
+-- ARGV[1]   queue
+-- ARGV[2]   calendars as JSON, '' for none
+-- ARGV[3]   near_us: how far ahead of now the slot may be
+-- ARGV[4]   pickup_us: how long after its earliest moment the call may still begin
+-- ARGV[5]   layout by which the caller found the partition, see is_home
+-- ARGV[6..] id of the call, tenant, attributes, cost, costs (as for enqueue), and lease_us: how long it holds
+--           permits of concurrency limits if it does not renew them
+-- Returns   {'go', earliest_us, latest_us, now_us, permits, marks}; latest is 0 without a limit
+--           {'no', after_us, again_us, reason, limit}: until its limits admit it, as far as they know, and
+--           until the call is to ask again, both from now; 0: not known. reason is as for slot.lua
+--           {'never', limit, most, cost, unit}: the limit never admits that many permits
+--           {'leased', limit}: the limit gives leases to the queue for its jobs alone
+--           {'moved'}: the tenant is in another partition
+-- Bound: the limits of one lane.
+-- Full memory: it runs (allow-oom), so that calls can go, as dispatch.lua does: it writes buckets, and permits
+-- that lapse.
+local now = clock()
+local near, latest, layout = now + tonumber(ARGV[3]), now + tonumber(ARGV[4]), ARGV[5]
+local id, tenant, attributes, cost, more = unpack(ARGV, 6, 10)
+local lease = tonumber(ARGV[11])
+
+-- leased returns a limit of the list that has only what was leased to it.
+local function leased(list)
+  for _, entry in ipairs(list) do
+    if entry.lease or (entry.spec and entry.spec.leased) then return entry.name end
+  end
+end
+
+-- hold_permits is take_permits for a call that no worker would recover: its permits lapse.
+local function hold_permits(list)
+  local keys = {}
+  for i, entry in ipairs(list) do
+    keys[i] = entry.key
+    plan('ZADD', entry.key, int(now + lease), id)
+    local ms = math.ceil(lease / 1000) + 2000
+    if read('PTTL', entry.key) < ms then plan('PEXPIRE', entry.key, int(ms)) end
+  end
+  return permits_write(keys)
+end
+
+-- early reports whether the slot of a call would come long after the next one of a limit of the whole queue. In
+-- between nobody could go, as its slots are given in the order of time; so a call that another limit holds waits for
+-- that first.
+local function early(limits, call)
+  if call.own <= latest then return false end
+  for _, entry in ipairs(limits.shared) do
+    local n = entry.spec.a == 'lb' and share_of(entry, call.costs) or 0
+    if n > 0 and limit_earliest(entry.spec, bucket(entry, now), now, latest, n) < call.own - (latest - now) then return true end
+  end
+  return false
+end
+
+-- no is the answer to a call that may not go before `own`, and asks again `ahead` of that.
+local function no(call, ahead)
+  local after = math.max(call.own - now, 1)
+  local reason, limit = 'window', ''
+  if call.paused > near then
+    reason = 'pause'
+  elseif call.binding.spec then
+    reason, limit = 'limit', call.binding.name
+  end
+  return {'no', int(after), int(math.max(after - ahead, 1000)), reason, limit}
+end
+
+local function answer()
+  if not is_home(layout, tenant) then return {'moved'} end
+  set_calendars(ARGV[2])
+  local never = too_costly(tenant, cost, more, now)
+  if never then return {'never', unpack(never, 2, 5)} end
+  local limits = lane_limits(lane_name(tenant, attributes), now, true)
+  local lessee = leased(limits.all) or leased(limits.permits)
+  if lessee then return {'leased', lessee} end
+  if read('EXISTS', asynq .. 'paused') == 1 then return {'no', 0, 0, 'pause', ''} end
+  local call = {costs = costs_read(cost, more)}
+  slot_ask(call, limits, limits.all, true, now)
+  if call.blocked then return {'no', 0, 0, 'concurrency', call.blocked.name} end
+  if call.own > near then return no(call, near - now) end
+  if early(limits, call) then return no(call, latest - now) end
+  local c, marks = 0, ''
+  if limits.all[1] then
+    c = math.max(call.own, latest)
+    marks = commit_all(limits.all, now, c, call.costs)
+  end
+  local permits = hold_permits(limits.permits)
+  count(headgate .. 'totals', 'direct', 1)
+  return {'go', int(call.own), int(c), int(now), permits, marks}
+end
+
+return answer()

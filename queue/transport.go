@@ -1,0 +1,80 @@
+package queue
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/headgate/headgate/internal/httpcall"
+	"github.com/headgate/headgate/queue/internal/store"
+)
+
+// Transport is an [http.RoundTripper] whose calls share the limits of a queue with its jobs: each
+// takes a [Permit] before it is sent. It never repeats a call. It is safe for concurrent use.
+type Transport struct {
+	Client *Client // required
+
+	// Job says for a request which limits apply: see [Client.Take]. Required. Its error ends the
+	// call. The request's body must not be read.
+	Job func(*http.Request) (Job, error)
+
+	// Base makes the calls; nil means [http.DefaultTransport].
+	Base http.RoundTripper
+
+	// MaxWait is how long a call may wait until its limits admit it; 0: it is refused if they do not
+	// admit it at once.
+	MaxWait time.Duration
+}
+
+// RoundTrip waits until the call may be made, and makes it with Base. If the answer asks for fewer calls, as
+// with status 429, the jobs and calls of the tenant pause for as long as the answer says, at most
+// a day. The places that the call takes of concurrency limits are free when the body of the answer is
+// read to its end or closed.
+//
+// In addition to errors of Base it returns those of Job and of [Client.Wait], such as a
+// [RefusedError]: then nothing was sent. If Redis does not answer, no call is made.
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	base := t.Base
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	ctx := r.Context()
+	job, err := t.Job(r)
+	var p *Permit
+	if err == nil {
+		p, err = t.Client.Wait(ctx, job, t.MaxWait)
+	}
+	if err != nil {
+		httpcall.CloseBody(r)
+		return nil, err
+	}
+	later := context.WithoutCancel(ctx)
+	resp, sent, err := httpcall.Send(base, r)
+	if err != nil {
+		end := p.Release
+		if !sent {
+			end = p.Cancel
+		}
+		_ = end(later) // else it is used up
+		return nil, err
+	}
+	if length, reason := httpcall.PauseFor(resp); length > 0 {
+		_ = p.pauseTenant(later, length, reason) // the next answer asks for it again
+	}
+	httpcall.WhenRead(resp, func() { _ = p.Release(later) }) // else its place lapses
+	return resp, nil
+}
+
+// pauseTenant pauses the tenant of a call, as [PauseTenant] does in a handler.
+func (p *Permit) pauseTenant(ctx context.Context, length time.Duration, reason string) error {
+	in, err := p.client.direct.in(ctx, p.client.redis, p.of.home)
+	if err != nil {
+		return err
+	}
+	until := in.clock.now().Add(length)
+	_, err = store.PauseScript.Run(ctx, p.client.redis, store.ScriptKeys(p.of.home), p.of.home, p.of.tenant, until.UnixMicro(), reason, "", "", "")
+	if err == nil {
+		store.AnnounceToAll(ctx, p.client.redis, p.of.home)
+	}
+	return err
+}

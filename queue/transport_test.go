@@ -1,0 +1,123 @@
+package queue
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/throttle"
+)
+
+// transported is a provider and a client of it whose calls are those of tenants of a rig's queue.
+func (r *rig) transported(t *testing.T, answer http.HandlerFunc) (server *httptest.Server, get func(tenant string) (*http.Response, error)) {
+	t.Helper()
+	server = httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	base := server.Client().Transport
+	client := &http.Client{Transport: &Transport{Client: r.client, Base: base, MaxWait: 0, Job: func(request *http.Request) (Job, error) {
+		tenant := request.Header.Get("Tenant")
+		if tenant == "nobody" {
+			return Job{}, errors.New("who is that?")
+		}
+		return r.call(tenant), nil
+	}}}
+	return server, func(tenant string) (*http.Response, error) {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, strings.NewReader("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Tenant", tenant)
+		return client.Do(request)
+	}
+}
+
+// TestTransport: a call goes if the limits admit it, and otherwise ends in why not; a provider that asks for a pause
+// pauses the tenant, for jobs, too.
+func TestTransport(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 0, limitsOf(perHour("tenant", 2)), nil)
+	asked, pause := 0, false
+	_, get := r.transported(t, func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		if pause {
+			w.Header().Set("Retry-After", "1800")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	})
+	for range 2 {
+		response, err := get("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+	}
+	var refused *RefusedError
+	if _, err := get("a"); !errors.As(err, &refused) || refused.Limit != "tenant" || asked != 2 {
+		t.Errorf("%v after %d calls", err, asked)
+	}
+	if _, err := get("nobody"); err == nil || !strings.Contains(err.Error(), "who is that?") || asked != 2 {
+		t.Errorf("%v after %d calls", err, asked)
+	}
+	pause = true
+	response, err := get("b")
+	if err != nil || response.StatusCode != http.StatusTooManyRequests {
+		t.Fatalf("%v, %v", response, err)
+	}
+	response.Body.Close()
+	if _, err := get("b"); !errors.As(err, &refused) || refused.Reason != ParkedByPause || refused.RetryAfter < 29*time.Minute {
+		t.Errorf("after a 429: %v", err)
+	}
+	pauses, err := inspect.Pauses(t.Context(), r.server.Client(), r.queue)
+	if err != nil || len(pauses) != 1 || pauses[0].Tenant != "b" || pauses[0].By != "provider" || !strings.Contains(pauses[0].Reason, "status 429") {
+		t.Errorf("pauses: %+v, %v", pauses, err)
+	}
+}
+
+// TestTransportGivesBack: a call that certainly was not sent used nothing, and the place of one that was sent is free
+// when its answer was read, or when it failed.
+func TestTransportGivesBack(t *testing.T) {
+	t.Parallel()
+	one := limits.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1, Per: []string{"tenant"}}
+	r := startRig(t, 0, limitsOf(one, perHour("tenant", 2)), nil)
+	server, get := r.transported(t, func(w http.ResponseWriter, request *http.Request) {
+		if request.Header.Get("Tenant") == "cut" {
+			panic(http.ErrAbortHandler)
+		}
+	})
+	first, err := get("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused *RefusedError
+	if _, err := get("a"); !errors.As(err, &refused) || refused.Limit != "one" {
+		t.Errorf("beside an answer that is not read: %v", err)
+	}
+	if _, err := io.Copy(io.Discard, first.Body); err != nil {
+		t.Fatal(err)
+	}
+	if second, err := get("a"); err != nil {
+		t.Errorf("after it was read: %v", err)
+	} else {
+		second.Body.Close()
+	}
+	for range 2 {
+		if _, err := get("cut"); err == nil || errors.As(err, &refused) {
+			t.Errorf("a call that fails: %v", err)
+		}
+	}
+	if _, err := get("cut"); !errors.As(err, &refused) || refused.Limit != "tenant" {
+		t.Errorf("calls that failed were sent: %v", err)
+	}
+	server.Close()
+	for range 3 {
+		if _, err := get("b"); err == nil || errors.As(err, &refused) {
+			t.Errorf("a call that was not sent: %v", err)
+		}
+	}
+}
