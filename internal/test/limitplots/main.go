@@ -1,7 +1,7 @@
-// Command limitplots makes the figures of docs/limits.md: it runs every algorithm of package
-// throttle and shows what it lets through.
+// Command limitplots makes the figures of docs/limits.md, and that of docs/direct.md: it runs every algorithm of
+// package throttle and shows what it lets through.
 //
-//	limitplots [-o DIR]   writes an SVG plot of each algorithm
+//	limitplots [-o DIR]   writes an SVG plot of each algorithm, and one of two sides that share a limit
 //	limitplots bursts     prints the max number of calls within a short time
 //	limitplots bytes      prints the Redis memory of a bucket; needs redis-server
 //	limitplots shards     prints how many permits of a sharded bucket are found
@@ -86,5 +86,9 @@ func writePlots(ctx context.Context, client *redis.Client, dir string) error {
 			return err
 		}
 	}
-	return nil
+	both, err := playSides(ctx, client)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "sides.svg"), both, 0o644)
 }
