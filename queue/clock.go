@@ -29,13 +29,12 @@ type redisClock struct {
 	redis redis.UniversalClient
 	queue string // in a Cluster: the queue whose node is asked
 
-	starting sync.Mutex // held while ready asks
-
 	mu            sync.Mutex
 	least, before time.Duration // least upper bound of boot clock minus Redis's clock, in this window and the previous one
 	since         time.Duration // when this window began, on the boot clock
 	learned       time.Duration // when least was last lowered or set anew, on the boot clock
 	known         bool          // least is set
+	asks          chan struct{} // closed when ready has asked; nil: it does not ask
 }
 
 const (
@@ -70,16 +69,32 @@ func (c *redisClock) start(ctx context.Context) error {
 // ready makes a clock good for slots that nobody runs. It knows nothing any more if it was not asked for so long
 // that the two clocks may have drifted apart.
 func (c *redisClock) ready(ctx context.Context) error {
-	c.starting.Lock()
-	defer c.starting.Unlock()
-	c.mu.Lock()
-	recent := c.known && boottime.Now()-c.since < 2*clockWindow
-	c.known = recent
-	c.mu.Unlock()
-	if recent {
-		return nil
+	for {
+		c.mu.Lock()
+		recent := c.known && boottime.Now()-c.since < 2*clockWindow
+		asks := c.asks
+		if !recent && asks == nil {
+			c.known, c.asks = false, make(chan struct{})
+		}
+		c.mu.Unlock()
+		if asks == nil && recent {
+			return nil
+		}
+		if asks == nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-asks:
+		}
 	}
-	return c.start(ctx)
+	err := c.start(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.asks)
+	c.asks = nil
+	return err
 }
 
 // Run asks for the time regularly until ctx is done.

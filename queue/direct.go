@@ -90,9 +90,9 @@ type Permit struct {
 // do without one.
 func (c *Client) Take(ctx context.Context, job Job) (*Permit, error) { return c.Wait(ctx, job, 0) }
 
-// Wait does what [Client.Take] does, and waits for up to `most` for the call's moment. It gets its
-// slots in front of all jobs that have none yet, so many direct calls hold jobs back: a limit
-// can keep a reserve for jobs, too.
+// Wait does what [Client.Take] does, and waits for up to `most` for the call's moment. Calls of this process under
+// the same limits wait in line. Beside a backlog of jobs the first of them finds a slot about every 75 ms, so many
+// processes whose calls wait hold jobs back: a limit can keep a reserve for jobs, too.
 func (c *Client) Wait(ctx context.Context, job Job, most time.Duration) (*Permit, error) {
 	end := time.Now().Add(most)
 	seeking := &retry{}
@@ -116,10 +116,7 @@ func (c *Client) Wait(ctx context.Context, job Job, most time.Duration) (*Permit
 
 // waitIn asks one partition until the call has come to its moment.
 func (c *Client) waitIn(ctx context.Context, a accepted, end time.Time) (*Permit, error) {
-	in, err := c.direct.in(ctx, c.redis, a.home)
-	if err != nil {
-		return nil, fmt.Errorf("a call of queue %q: %w", a.queue(), err)
-	}
+	in := c.direct.in(c.redis, a.home)
 	for missed := range maxMissed {
 		p, err := c.nextSlot(ctx, a, in, missed, end)
 		if err != nil || p.hold(ctx, in) {
@@ -133,35 +130,36 @@ func (c *Client) waitIn(ctx context.Context, a accepted, end time.Time) (*Permit
 	return nil, fmt.Errorf("a call of queue %q: it missed its slot %d times: Redis answers too slowly, or this process is too busy", a.queue(), maxMissed)
 }
 
-// nextSlot asks for a slot until there is one. Calls of this process that wait for the same limits stand in line, and
-// only the first one asks. missed is how many slots the call has missed: then it gets more time for the next.
+// nextSlot asks for a slot until there is one. Calls of this process that wait for the same bucket stand in line, and
+// only the first one asks again. missed is how many slots the call has missed: then it gets more time for the next.
 func (c *Client) nextSlot(ctx context.Context, a accepted, in *directIn, missed int, end time.Time) (*Permit, error) {
-	turn, leave := in.lines.of(a.tenant + a.attributesOfLane())
-	defer leave()
 	waiting, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
-	if turn.Acquire(waiting, 1) == nil {
-		defer turn.Release(1)
-	}
+	line, leave := "", func() {}
+	defer func() { leave() }()
 	ahead := min(cmp.Or(c.direct.pickup, pickup)<<missed, directNear)
 	for {
+		if err := in.clock.ready(ctx); err != nil {
+			return nil, fmt.Errorf("a call of queue %q: %w", a.queue(), err)
+		}
 		left := max(time.Until(end), 0)
 		// The call before may be accounted as much ahead of when it left.
 		p, refused, err := c.ask(ctx, a, in, ahead, max(min(left, directNear), ahead))
 		if err != nil || refused == nil {
 			return p, err
 		}
-		again := refused.again
-		if again == 0 {
-			again = min(directPoll, left)
-		}
 		if left == 0 || refused.RetryAfter > left {
 			return nil, &refused.RefusedError
+		}
+		if refused.line != line {
+			leave()
+			line, leave = refused.line, in.lines.enter(waiting, refused.line)
+			continue
 		}
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(again):
+		case <-time.After(cmp.Or(refused.again, min(directPoll, left))):
 		}
 	}
 }
@@ -170,6 +168,7 @@ func (c *Client) nextSlot(ctx context.Context, a accepted, in *directIn, missed 
 type refusal struct {
 	RefusedError
 	again time.Duration // when to ask again; 0: not known
+	line  string        // the bucket that it waits for; "": none
 }
 
 // ask asks once for a slot, which is at most `near` from now, and ends `ahead` from now or later.
@@ -178,9 +177,11 @@ func (c *Client) ask(ctx context.Context, a accepted, in *directIn, ahead, near 
 	var reply any
 	var sent time.Duration
 	err := in.calendars.Run(ctx, func(calendars string) (err error) {
+		ctx, cancel := context.WithTimeout(ctx, store.Timeout)
+		defer cancel()
 		sent = boottime.Now()
-		reply, err = store.DirectScript.Run(ctx, c.redis, store.ScriptKeys(a.home), a.home, calendars, near.Microseconds(), ahead.Microseconds(), a.layout,
-			p.id, a.tenant, a.attributesOfLane(), a.cost, a.costs, directLease.Microseconds())
+		reply, err = store.DirectScript.RunUntilDone(ctx, c.redis, store.ScriptKeys(a.home), a.home, calendars, near.Microseconds(), ahead.Microseconds(), a.layout,
+			p.id, a.tenant, a.attributesOfLane(), a.cost, a.costs, directLease.Microseconds(), in.born.Load())
 		return err
 	})
 	if err != nil {
@@ -189,14 +190,19 @@ func (c *Client) ask(ctx context.Context, a accepted, in *directIn, ahead, near 
 	read := store.Read(reply)
 	switch word := read.Text(); word {
 	case "go":
+		in.born.Store(read.Int())
 		earliest, latest, now := read.Int(), read.Int(), read.Int()
 		p.permits, p.marks = read.Text(), read.Text()
+		if err := read.End(); err != nil {
+			return nil, nil, err
+		}
 		in.clock.observe(now, sent, boottime.Now())
 		p.slot = in.clock.slot(earliest, latest)
-		return p, nil, read.End()
+		return p, nil, nil
 	case "no":
+		in.born.Store(read.Int())
 		after, again := time.Duration(read.Int())*time.Microsecond, time.Duration(read.Int())*time.Microsecond
-		return nil, &refusal{RefusedError{a.queue(), ParkReason(read.Text()), read.Text(), after}, again}, read.End()
+		return nil, &refusal{RefusedError{a.queue(), ParkReason(read.Text()), read.Text(), after}, again, read.Text()}, read.End()
 	case "never":
 		return nil, nil, neverAdmitted(read)
 	case "leased":
@@ -270,7 +276,7 @@ func (p *Permit) finish(ctx context.Context, what, actual string) error {
 	if p.permits == "" && actual == "" && (what == "end" || p.slot.latest == 0) {
 		return nil
 	}
-	woken, err := p.end(ctx, what, actual)
+	woken, err := p.end(context.WithoutCancel(ctx), what, actual)
 	if err != nil {
 		return fmt.Errorf("the permit of a call of queue %q is not settled: %w", p.of.queue(), err)
 	}
@@ -282,12 +288,10 @@ func (p *Permit) finish(ctx context.Context, what, actual string) error {
 
 // end sends direct_end.lua once: what it gives back must not be given back twice.
 func (p *Permit) end(ctx context.Context, what, actual string) (woken int64, err error) {
-	in, err := p.client.direct.in(ctx, p.client.redis, p.of.home)
-	if err != nil {
-		return 0, err
-	}
-	err = in.calendars.Run(ctx, func(calendars string) error {
-		reply, err := store.DirectEndScript.Run(ctx, p.client.redis, store.ScriptKeys(p.of.home), p.of.home, calendars,
+	err = p.client.direct.in(p.client.redis, p.of.home).calendars.Run(ctx, func(calendars string) error {
+		ctx, cancel := context.WithTimeout(ctx, store.Timeout)
+		defer cancel()
+		reply, err := store.DirectEndScript.RunUntilDone(ctx, p.client.redis, store.ScriptKeys(p.of.home), p.of.home, calendars,
 			p.id, p.of.tenant, p.of.attributesOfLane(), p.of.cost, p.of.costs, p.permits, p.marks, p.slot.latestMicros, what, actual)
 		woken, _ = reply.(int64)
 		return err
@@ -309,6 +313,7 @@ type directIn struct {
 	clock     *redisClock
 	calendars *effective.Calendars
 	lines     lines
+	born      atomic.Int64 // when limits were first published in this Redis, Unix µs; 0: not known
 }
 
 // lines are the calls of this process that wait, by what limits them.
@@ -322,31 +327,40 @@ type directLine struct {
 	waiting             int
 }
 
-// of returns a line of which the caller is one until it leaves.
-func (l *lines) of(name string) (turn *directLine, leave func()) {
+// enter waits until the caller is the first one in a line, or ctx is done. The caller leaves it with the func that is
+// returned. "" is no line.
+func (l *lines) enter(ctx context.Context, name string) (leave func()) {
+	if name == "" {
+		return func() {}
+	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	turn = l.all[name]
-	if turn == nil {
-		turn = &directLine{Weighted: semaphore.NewWeighted(1)}
+	line := l.all[name]
+	if line == nil {
+		line = &directLine{Weighted: semaphore.NewWeighted(1)}
 		if l.all == nil {
 			l.all = map[string]*directLine{}
 		}
-		l.all[name] = turn
+		l.all[name] = line
 	}
-	turn.waiting++
-	return turn, func() {
+	line.waiting++
+	l.mu.Unlock()
+	first := line.Acquire(ctx, 1) == nil
+	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if turn.waiting--; turn.waiting == 0 {
+		if first {
+			line.Release(1)
+		}
+		if line.waiting--; line.waiting == 0 {
 			delete(l.all, name)
 		}
 	}
 }
 
-// in returns what is known of a partition. Its clock is good for slots.
-func (d *direct) in(ctx context.Context, client redis.UniversalClient, home string) (*directIn, error) {
+// in returns what is known of a partition.
+func (d *direct) in(client redis.UniversalClient, home string) *directIn {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	in := d.known[home]
 	if in == nil {
 		if d.known == nil || len(d.known) == maxListed {
@@ -362,6 +376,5 @@ func (d *direct) in(ctx context.Context, client redis.UniversalClient, home stri
 		}
 		d.known[home] = in
 	}
-	d.mu.Unlock()
-	return in, in.clock.ready(ctx)
+	return in
 }

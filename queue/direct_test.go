@@ -28,6 +28,16 @@ func perHour(name string, burst int64) limits.Limit {
 // call is what a direct call of a tenant is.
 func (r *rig) call(tenant string) Job { return Job{Kind: "call", Queue: r.queue, Tenant: tenant} }
 
+// always is a send window that is never closed.
+func always(t *testing.T) sendwindow.Window {
+	t.Helper()
+	window, err := sendwindow.Parse("00:00-24:00 UTC")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return window
+}
+
 // takes takes permits until a call is refused, and returns how many it took and the refusal.
 func (r *rig) takes(t *testing.T, job Job) (n int, refused *RefusedError) {
 	t.Helper()
@@ -237,6 +247,23 @@ func TestDirectCallsAreHeldAsJobsAre(t *testing.T) {
 	if refused := want("a", ParkedByPause); refused.RetryAfter < 50*time.Minute {
 		t.Errorf("the pause ends in %v", refused.RetryAfter)
 	}
+	if _, err := operate.PauseJobs(t.Context(), client, r.queue, inspect.Scope{Tenant: "endless"}, time.Time{}, operate.Operator{Actor: "ann", Reason: "a test"}); err != nil {
+		t.Fatal(err)
+	}
+	if refused := want("endless", ParkedByPause); refused.RetryAfter != 0 {
+		t.Errorf("an endless pause ends in %v", refused.RetryAfter)
+	}
+	waits := make(chan error, 1)
+	go func() {
+		_, err := r.client.Wait(t.Context(), r.call("endless"), hang)
+		waits <- err
+	}()
+	if _, err := operate.ResumeJobs(t.Context(), client, r.queue, inspect.Scope{Tenant: "endless"}, operate.Operator{Actor: "ann", Reason: "a test"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waits; err != nil {
+		t.Errorf("a call that waited for the end of a pause: %v", err)
+	}
 	client.Set(t.Context(), "asynq:{"+r.queue+"}:paused", 1, 0)
 	want("b", ParkedByPause)
 	client.Del(t.Context(), "asynq:{"+r.queue+"}:paused")
@@ -249,7 +276,9 @@ func TestDirectCallsAreHeldAsJobsAre(t *testing.T) {
 func TestDirectCosts(t *testing.T) {
 	tokens := perHour("tokens", 100)
 	tokens.Unit = "tokens"
-	r := startRig(t, 0, limitsOf(tokens), nil)
+	set := limitsOf(tokens)
+	set.Tenants = map[string]limits.Tenant{"a": {SendWindow: always(t)}} // it has no bucket
+	r := startRig(t, 0, set, nil)
 	ask := func(n int64) (*Permit, error) {
 		job := r.call("a")
 		job.Costs = map[string]int64{"tokens": n}
@@ -360,8 +389,8 @@ func TestCallsWaitForTheirOwnLimitFirst(t *testing.T) {
 	own := limits.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: 60 * time.Millisecond}, Per: []string{"tenant"}}
 	r := startRig(t, 0, limitsOf(sharedBy(1000), own), nil)
 	r.client.direct.pickup = 20 * time.Millisecond
-	in, err := r.client.direct.in(t.Context(), r.client.redis, r.queue)
-	if err != nil {
+	in := r.client.direct.in(r.client.redis, r.queue)
+	if err := in.clock.ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	a, err := r.client.prepare(t.Context(), r.call("a"), time.Now(), &retry{}, 0)
@@ -379,23 +408,22 @@ func TestCallsWaitForTheirOwnLimitFirst(t *testing.T) {
 	}
 }
 
-// TestCallsStandInLine: of the calls of a process that wait for the same limits only the first one asks, and the
-// others come after it in their order, but for one whose time is over.
+// TestCallsStandInLine: of the calls of a process that wait for the same bucket only the first one asks, and the
+// others come after it in their order. Calls of another bucket do not wait for them, nor do those that do not wait.
 func TestCallsStandInLine(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, 0, limitsOf(perHour("tenant", 9)), nil)
-	in, err := r.client.direct.in(t.Context(), r.client.redis, r.queue)
-	if err != nil {
+	often := limits.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: 300 * time.Millisecond}, Per: []string{"tenant"}}
+	r := startRig(t, 0, limitsOf(often), nil)
+	in := r.client.direct.in(r.client.redis, r.queue)
+	line := store.Key(r.queue, "b:tenant:a")
+	take := func(tenant string) error {
+		_, err := r.client.Take(t.Context(), r.call(tenant))
+		return err
+	}
+	if err := take("a"); err != nil {
 		t.Fatal(err)
 	}
-	a, err := r.client.prepare(t.Context(), r.call("a"), time.Now(), &retry{}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, leave := in.lines.of(a.tenant + a.attributesOfLane())
-	if err := first.Acquire(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
+	leave := in.lines.enter(t.Context(), line)
 	waits := make(chan error, 1)
 	go func() {
 		_, err := r.client.Wait(t.Context(), r.call("a"), hang)
@@ -404,26 +432,31 @@ func TestCallsStandInLine(t *testing.T) {
 	until(t, "another call in line", func() bool {
 		in.lines.mu.Lock()
 		defer in.lines.mu.Unlock()
-		return first.waiting == 2
+		return in.lines.all[line].waiting == 2
 	})
 	if _, err := r.client.Wait(t.Context(), r.call("b"), hang); err != nil {
-		t.Errorf("a call of other limits: %v", err)
+		t.Errorf("a call of another tenant: %v", err)
 	}
-	if _, err := r.client.Take(t.Context(), r.call("a")); err != nil {
-		t.Errorf("a call that does not wait: %v", err)
-	}
+	until(t, "a permit for a call that does not wait", func() bool { return take("a") == nil })
 	select {
 	case err := <-waits:
-		t.Errorf("the second call in line was made: %v", err)
+		t.Errorf("the call in line was made: %v", err)
 	default:
 	}
 	leave()
-	first.Release(1)
 	if err := <-waits; err != nil {
 		t.Error(err)
 	}
 	if len(in.lines.all) != 0 {
 		t.Errorf("%d lines are kept", len(in.lines.all))
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	leave = in.lines.enter(t.Context(), line)
+	in.lines.enter(ended, line)() // it does not become the first one
+	leave()
+	if len(in.lines.all) != 0 {
+		t.Errorf("%d lines are kept after one gave up", len(in.lines.all))
 	}
 }
 
@@ -508,5 +541,72 @@ func TestForecastLeavesDirectLimitsOut(t *testing.T) {
 	r.add(t, nil)
 	if e := r.explain(t, r.add(t, nil)); e.HeldBy != nil && e.HeldBy.Limit == "slow" || e.At.Sub(e.Now) > time.Minute {
 		t.Errorf("%s: held by %+v", e, e.HeldBy)
+	}
+}
+
+// TestDirectCallsKnowLostLimits: a program that knew the limits of a queue makes no calls after they are gone from
+// Redis, until they are published again.
+func TestDirectCallsKnowLostLimits(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 0, limitsOf(perHour("tenant", 2)), nil)
+	client := r.server.Client()
+	if n, _ := r.takes(t, r.call("a")); n != 2 {
+		t.Errorf("%d calls of 2", n)
+	}
+	client.Del(t.Context(), store.Key(r.queue, "limits"), store.Key(r.queue, "b:tenant:a"))
+	if _, err := r.client.Take(t.Context(), r.call("a")); err == nil || !strings.Contains(err.Error(), "publish them again") {
+		t.Errorf("without limits: %v", err)
+	}
+}
+
+// TestCostsUnderOneSide: a limit of one side refuses nothing of the other for good.
+func TestCostsUnderOneSide(t *testing.T) {
+	t.Parallel()
+	jobs, direct := perHour("of-jobs", 1), perHour("of-calls", 3)
+	jobs.For, direct.For = limits.Jobs, limits.Direct
+	r := startRig(t, 0, limitsOf(jobs, direct), nil)
+	call := r.call("a")
+	call.Cost = 2
+	if _, err := r.client.Take(t.Context(), call); err != nil {
+		t.Errorf("a call that costs more than a limit of jobs: %v", err)
+	}
+	if _, err := r.client.Enqueue(t.Context(), call); err == nil || !strings.Contains(err.Error(), `limit "of-jobs" ever admits`) {
+		t.Errorf("a job that costs more than a limit of jobs: %v", err)
+	}
+	call.Cost = 4
+	if _, err := r.client.Take(t.Context(), call); err == nil || !strings.Contains(err.Error(), `limit "of-calls" ever admits`) {
+		t.Errorf("a call that costs more than a limit of calls: %v", err)
+	}
+}
+
+// TestReleaseAfterTheContext: the place of a call whose context has ended is free, and lapsed places do not pile up.
+func TestReleaseAfterTheContext(t *testing.T) {
+	t.Parallel()
+	one := limits.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}
+	r := startRig(t, 0, limitsOf(one), nil)
+	for range 3 {
+		p, err := r.client.Take(t.Context(), r.call("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := p.Release(ended); err != nil {
+			t.Fatal(err)
+		}
+	}
+	key := store.Key(r.queue, "permits:one:")
+	for i := range 3 {
+		p, err := r.client.Take(t.Context(), r.call("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.stop()
+		if _, err := p.end(t.Context(), "renew", "0"); err != nil { // its process died
+			t.Fatal(err)
+		}
+		if n := r.server.Client().ZCard(t.Context(), key).Val(); n != 1 {
+			t.Errorf("call %d: %d places are kept", i, n)
+		}
 	}
 }

@@ -293,7 +293,7 @@ func TestStartBesideANodeAway(t *testing.T) {
 		divided := limits.Queue{Partitions: 8, Kinds: []string{"call"}, Limits: []limits.Limit{perTenant(rate)}}
 		s := limits.Set{Queues: map[string]limits.Queue{name: divided}}
 		for _, queue := range more {
-			s.Queues[queue] = limits.Queue{Kinds: []string{"other"}, Limits: []limits.Limit{perTenant(rate)}}
+			s.Queues[queue] = limits.Queue{Partitions: 8, Kinds: []string{"other"}, Limits: []limits.Limit{perTenant(rate)}}
 		}
 		return s
 	}
@@ -340,13 +340,20 @@ func TestStartBesideANodeAway(t *testing.T) {
 			t.Errorf("%s has the limits of before: %s, %v", home, text, err)
 		}
 	}
-	unknown := name
-	for owner(store.Key(unknown, "waiting")) != gone || unknown == name {
-		unknown += "u"
-	}
-	err = operate.Publish(ctx, client, set(200, unknown))
-	if err == nil || errors.Is(err, operate.ErrPartly) {
-		t.Errorf("publish a queue that may have no limits yet: %v; want an error that ends the worker", err)
+	// Of a queue that nobody has published, the first partition may answer or not.
+	for _, first := range []bool{false, true} {
+		unknown := name + "u"
+		reaches := func() bool { return owner(store.Key(unknown, "waiting")) != gone }
+		others := func() bool {
+			return slices.ContainsFunc(partition.Layout{Queue: unknown, N: 8}.Names()[1:], func(home string) bool { return owner(store.Key(home, "waiting")) == gone })
+		}
+		for reaches() != first || !others() {
+			unknown += "u"
+		}
+		err = operate.Publish(ctx, client, set(200, unknown))
+		if err == nil || errors.Is(err, operate.ErrPartly) {
+			t.Errorf("publish a queue that may have no limits yet, whose first partition answers: %v: %v; want an error that ends the worker", first, err)
+		}
 	}
 
 	seen := newCounter()

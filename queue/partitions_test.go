@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
+	"github.com/headgate/headgate/queue/sendwindow"
 	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
@@ -137,7 +138,9 @@ func TestPauseOfTheAccountReachesAllPartitions(t *testing.T) {
 	const n, length = 4, 2 * time.Second
 	server := redistest.Start(t)
 	client, ctx := server.Client(), t.Context()
-	if err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: n}}}); err != nil {
+	// With a send window, so that the scripts need its openings.
+	q := limits.Queue{Partitions: n, SendWindows: map[string]sendwindow.Window{limits.AllKinds: always(t)}}
+	if err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{"q": q}}); err != nil {
 		t.Fatal(err)
 	}
 	layout, tenants := partition.Layout{Queue: "q", N: n}, map[string]string{} // by partition

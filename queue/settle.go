@@ -207,8 +207,12 @@ func (g *gate) spread(h hold) {
 		g.running.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
 			defer cancel()
-			until := cmp.Or(g.clocks[home], g.clock).now().Add(h.length - (boottime.Now() - began))
-			_, err := store.PauseScript.Run(ctx, g.redis, store.ScriptKeys(home), home, store.WholeQueue, until.UnixMicro(), h.reason, "", "", "")
+			// All partitions have the same limits.
+			err := g.limits.Run(ctx, func(calendars string) error {
+				until := cmp.Or(g.clocks[home], g.clock).now().Add(h.length - (boottime.Now() - began))
+				_, err := store.PauseScript.Run(ctx, g.redis, store.ScriptKeys(home), home, store.WholeQueue, until.UnixMicro(), h.reason, "", calendars, "")
+				return err
+			})
 			if err != nil {
 				g.logger.Warn("a pause of the account did not reach another partition of the queue", logkey.Queue, home, logkey.Error, err)
 				return

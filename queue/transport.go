@@ -2,9 +2,11 @@ package queue
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/httpcall"
 	"github.com/headgate/headgate/queue/internal/store"
 )
@@ -67,12 +69,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // pauseTenant pauses the tenant of a call, as [PauseTenant] does in a handler.
 func (p *Permit) pauseTenant(ctx context.Context, length time.Duration, reason string) error {
-	in, err := p.client.direct.in(ctx, p.client.redis, p.of.home)
-	if err != nil {
-		return err
-	}
-	until := in.clock.now().Add(length)
-	_, err = store.PauseScript.Run(ctx, p.client.redis, store.ScriptKeys(p.of.home), p.of.home, p.of.tenant, until.UnixMicro(), reason, "", "", "")
+	_, err := p.end(ctx, "pause", fmt.Sprintf("%d %s", length.Microseconds(), check.Printable(reason, maxWords)))
 	if err == nil {
 		store.AnnounceToAll(ctx, p.client.redis, p.of.home)
 	}

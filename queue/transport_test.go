@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/throttle"
 )
@@ -41,7 +42,12 @@ func (r *rig) transported(t *testing.T, answer http.HandlerFunc) (server *httpte
 // pauses the tenant, for jobs, too.
 func TestTransport(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, 0, limitsOf(perHour("tenant", 2)), nil)
+	daily := limits.Limit{Name: "daily", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 1000, Period: 24 * time.Hour}, Location: time.UTC}
+	slows := perHour("slows", 9)
+	slows.Adaptive = true
+	set := limitsOf(perHour("tenant", 2), daily, slows)
+	set.Tenants = map[string]limits.Tenant{"b": {SendWindow: always(t)}}
+	r := startRig(t, 0, set, nil)
 	asked, pause := 0, false
 	_, get := r.transported(t, func(w http.ResponseWriter, _ *http.Request) {
 		asked++
@@ -72,6 +78,14 @@ func TestTransport(t *testing.T) {
 	response.Body.Close()
 	if _, err := get("b"); !errors.As(err, &refused) || refused.Reason != ParkedByPause || refused.RetryAfter < 29*time.Minute {
 		t.Errorf("after a 429: %v", err)
+	}
+	// As after a job's call: its buckets stop, too, and an adaptive limit falls.
+	client := r.server.Client()
+	if lowered := client.HKeys(t.Context(), store.Key(r.queue, "adapt")).Val(); len(lowered) != 1 || !strings.HasSuffix(lowered[0], "b:slows:b") {
+		t.Errorf("lowered: %v", lowered)
+	}
+	if bucket := client.Get(t.Context(), store.Key(r.queue, "b:tenant:b")).Val(); !strings.Contains(bucket, " !") {
+		t.Errorf("the bucket goes on: %s", bucket)
 	}
 	pauses, err := inspect.Pauses(t.Context(), r.server.Client(), r.queue)
 	if err != nil || len(pauses) != 1 || pauses[0].Tenant != "b" || pauses[0].By != "provider" || !strings.Contains(pauses[0].Reason, "status 429") {

@@ -109,6 +109,9 @@ func limitsShow(cmd *cobra.Command, o *options, name, tenant string) error {
 			if f.Unit != "" {
 				admits += " of " + f.Unit
 			}
+			if f.For != limits.Both {
+				admits += " for " + string(f.For)
+			}
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, f.Name, cmp.Or(strings.Join(f.Per, ", "), "-"),
 				cmp.Or(string(f.Algorithm), "-"), admits, f.From, until, printable(why))
 		}

@@ -91,7 +91,7 @@ func TestLimitsGoRound(t *testing.T) {
       - {name: daily, algorithm: fixed_window, rate: 1000/day, timezone: Europe/Berlin}
   sms:
     kinds: [sms]
-    limits: [{name: account, algorithm: leaky_bucket, rate: 5/s}]
+    limits: [{name: account, algorithm: leaky_bucket, rate: 5/s, reserve: {direct: 20%}}]
 tenants:
   "a: b": {weight: 3, limits: {calls: {tenant: {rate: 50/s}}}}
 `)
@@ -120,9 +120,10 @@ tenants:
 	}
 	step(exitOK, []string{"the limits in effect are those of"}, "limits", "apply", file, "--reason", "again")
 
+	step(exitOK, []string{"sms    account-jobs  -               token_bucket  4/s, burst 2 for jobs"}, "limits", "show")
 	exported := step(exitOK, nil, "limits", "export")
 	write(exported)
-	step(exitOK, []string{"ok: 2 queues, 3 limits, 1 tenant"}, "limits", "check", file)
+	step(exitOK, []string{"ok: 2 queues, 4 limits, 1 tenant"}, "limits", "check", file)
 	if out := step(exitOK, nil, "limits", "diff", file); out != "" {
 		t.Errorf("of what was exported: %q", out)
 	}

@@ -15,6 +15,7 @@ type ruleJSON struct {
 	Per         []string `json:"per"`
 	Unit        string   `json:"unit,omitempty"`
 	Queues      []string `json:"queues,omitempty"` // of a budget
+	For         string   `json:"for,omitempty"`    // "jobs" or "direct"; omitted: both
 	Algorithm   string   `json:"algorithm"`
 	Rule        string   `json:"rule"` // "10/s", "3 at a time"
 	Burst       int64    `json:"burst,omitempty"`
@@ -50,7 +51,7 @@ func ruleText(f limits.Effective) string {
 
 func ruleOf(f limits.Effective) ruleJSON {
 	return ruleJSON{
-		Name: f.Name, Per: list(f.Per), Unit: f.Unit, Queues: f.Queues, Algorithm: string(f.Algorithm), Rule: ruleText(f), Burst: f.Burst, Capacity: f.Capacity,
+		Name: f.Name, Per: list(f.Per), Unit: f.Unit, Queues: f.Queues, For: string(f.For), Algorithm: string(f.Algorithm), Rule: ruleText(f), Burst: f.Burst, Capacity: f.Capacity,
 		Concurrency: f.Concurrency, From: f.From, Until: at(f.Until), Actor: f.Actor, Reason: f.Reason, NotInForce: f.NotInEffect,
 	}
 }

@@ -144,6 +144,19 @@ func TestOwnLimits(t *testing.T) {
 	r.want(200, own, "GET", "/queues/"+r.queue+"/tenants/acme", "")
 }
 
+// TestSides: a limit says which calls it holds.
+func TestSides(t *testing.T) {
+	r := newRig(t, redistest.Shared(t), nil)
+	limit := limits.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(1)}
+	part := limits.Limit{Name: "part", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1), Burst: 1, For: limits.Jobs}
+	if err := operate.Publish(t.Context(), r.redis, limits.Set{Queues: map[string]limits.Queue{r.queue: {Limits: []limits.Limit{limit, part}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.want(200, `"name":"part","per":[],"for":"jobs",`, "GET", "/queues/"+r.queue+"/limits", ""); strings.Count(got.body, `"for"`) != 1 {
+		t.Error(got.body)
+	}
+}
+
 // TestFaults: a queue tells what its scripts could not understand, but not to those
 // who are for single tenants.
 func TestFaults(t *testing.T) {

@@ -35,6 +35,10 @@ func CloseBody(r *http.Request) {
 
 // WhenRead calls a func once when the body of an answer was read to its end or closed.
 func WhenRead(resp *http.Response, fn func()) {
+	if resp.Body == nil { // as other transports than that of net/http may leave it
+		fn()
+		return
+	}
 	held := &heldBody{ReadCloser: resp.Body, release: sync.OnceFunc(fn)}
 	resp.Body = held
 	if w, ok := held.ReadCloser.(io.Writer); ok {

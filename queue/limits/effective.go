@@ -13,6 +13,7 @@ type Effective struct {
 	Per       []string
 	Unit      string
 	Queues    []string // of a budget: the queues that share it
+	For       Side     // the calls that it holds
 	Algorithm throttle.Algorithm
 
 	Rate        string // as in the limits file; "" for a concurrency

@@ -394,6 +394,9 @@ func (l Set) Validate() error {
 			if limit.Queues != nil {
 				l.validateShared(where, name, limit, wrong)
 			}
+			if q.Partitions > 1 && limit.Leased() && limit.For != Both {
+				wrong(where+".for", "partitions share the limit for their jobs alone: make it per tenant, or leave it out")
+			}
 			if q.Partitions > 1 && limit.Leased() {
 				if limit.leasedRate() && shared != "" {
 					wrong(where+".per", "partitions share one token_bucket or leaky_bucket without unit at most, and %s is one: add tenant, or leave out partitions", check.Quote(shared))

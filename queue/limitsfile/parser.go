@@ -126,7 +126,7 @@ func (p *parser) file(root *yaml.Node) limits.Set {
 		p.Wrong(root, "queues", "required: nothing would be limited")
 	}
 	p.share(set, plans)
-	p.keep(set, plans)
+	p.keep(set)
 	names := slices.Sorted(maps.Keys(plans))
 	for tenant, node := range planOf {
 		own, ok := set.Tenants[tenant]
@@ -143,6 +143,7 @@ func (p *parser) file(root *yaml.Node) limits.Set {
 		}
 		set.Tenants[tenant] = merge(plan, own)
 	}
+	p.keepForTenants(set)
 	p.checkMeaning(set, plans, func(tenant string) string {
 		if node := planOf[tenant]; node != nil {
 			return node.Value

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,31 +44,41 @@ func (p *parser) reserves(kept *[]reserve) read {
 	}
 }
 
-// keep gives each queue the limits of the rest that its reserves leave, and the tenants and plans that
-// have other numbers of a limit the same part of those.
-func (p *parser) keep(set limits.Set, plans map[string]limits.Tenant) {
+// keep gives each queue the limits of the rest that its reserves leave.
+func (p *parser) keep(set limits.Set) {
 	for _, r := range p.reserved {
-		q, of := set.Queues[r.queue], limits.Limit{}
-		for _, limit := range q.Limits {
-			if limit.Name == r.limit {
-				of = limit
-				p.written[fmt.Sprintf("queues.%s.limits[%d]", r.queue, len(q.Limits))] = r.at
-				q.Limits = append(q.Limits, r.limitOf(limit))
-				break
-			}
+		q := set.Queues[r.queue]
+		if of, ok := r.kept(q); ok {
+			p.written[fmt.Sprintf("queues.%s.limits[%d]", r.queue, len(q.Limits))] = r.at
+			q.Limits = append(q.Limits, r.limitOf(of))
+			set.Queues[r.queue] = q
 		}
-		set.Queues[r.queue] = q
-		for kind, all := range map[string]map[string]limits.Tenant{"tenants": set.Tenants, "plans": plans} {
-			for name, t := range all {
-				change, differs := t.Limits[r.queue][r.limit]
-				if _, own := t.Limits[r.queue][r.name()]; differs && !own {
-					t.Limits[r.queue][r.name()] = r.part(of, change)
-					where := kind + "." + name + ".limits." + r.queue + "."
-					p.written[where+r.name()] = where + r.limit
-				}
+	}
+}
+
+// keepForTenants gives tenants that have other numbers of a limit, of their own or of their plan, the same part of
+// those.
+func (p *parser) keepForTenants(set limits.Set) {
+	for _, r := range p.reserved {
+		of, ok := r.kept(set.Queues[r.queue])
+		for name, t := range set.Tenants {
+			change, differs := t.Limits[r.queue][r.limit]
+			if _, own := t.Limits[r.queue][r.name()]; ok && differs && !own {
+				t.Limits[r.queue][r.name()] = r.part(of, change)
+				where := "tenants." + name + ".limits." + r.queue + "."
+				p.written[where+r.name()] = where + r.limit
 			}
 		}
 	}
+}
+
+// kept returns the limit that keeps something.
+func (r reserve) kept(q limits.Queue) (limits.Limit, bool) {
+	i := slices.IndexFunc(q.Limits, func(l limits.Limit) bool { return l.Name == r.limit })
+	if i < 0 {
+		return limits.Limit{}, false
+	}
+	return q.Limits[i], true
 }
 
 // limitOf returns the limit of the rest.

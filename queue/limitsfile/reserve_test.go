@@ -22,6 +22,7 @@ plans:
 tenants:
   acme: {plan: large, limits: {webhook: {daily: {rate: 500/day}}}}
   own: {limits: {webhook: {tenant: {rate: 3/s}, tenant-jobs: {burst: 9}}}}
+  both: {plan: large, limits: {webhook: {tenant: {burst: 500}}}}
 `
 
 // TestReserve: what a limit keeps for one side, the other side has a limit of the rest for, also where a tenant has other
@@ -49,7 +50,7 @@ func TestReserve(t *testing.T) {
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("the limits are\n%s\nnot\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	for tenant, want := range map[string]string{"acme": "daily-jobs rate 495/day tenant-jobs rate 490/s burst 124", "own": "tenant-jobs burst 9"} {
+	for tenant, want := range map[string]string{"acme": "daily-jobs rate 495/day tenant-jobs rate 490/s burst 124", "own": "tenant-jobs burst 9", "both": "tenant-jobs rate 490/s burst 350"} {
 		var words []string
 		for _, name := range []string{"daily-jobs", "tenant-jobs"} {
 			if change, ok := set.Tenants[tenant].Limits["webhook"][name]; ok {
@@ -101,6 +102,10 @@ func TestMistakesOfReserves(t *testing.T) {
 	taken := "queues: {q: {kinds: [q], limits: [{name: a, algorithm: token_bucket, rate: 9/s, reserve: {direct: 5%}}, {name: a-jobs, algorithm: token_bucket, rate: 1/s}]}}"
 	if _, err := Parse([]byte(taken)); err == nil || !strings.Contains(err.Error(), `limits[0].reserve.direct.name: "a-jobs" is the name of another limit`) {
 		t.Errorf("a name that is taken: %v", err)
+	}
+	divided := "queues: {q: {kinds: [q], partitions: 2, limits: [{name: a, algorithm: fixed_window, rate: 9/day, reserve: {direct: 50%}}]}}"
+	if _, err := Parse([]byte(divided)); err == nil || !strings.Contains(err.Error(), "limits[0].reserve.direct.for: partitions share the limit for their jobs alone") {
+		t.Errorf("a limit that partitions share: %v", err)
 	}
 	budget := "queues: {q: {kinds: [q]}, r: {kinds: [r]}}\nbudgets: [{name: b, rate: 9/day, queues: [q, r], reserve: {jobs: 5%}}]"
 	if _, err := Parse([]byte(budget)); err == nil || !strings.Contains(err.Error(), "budgets[0].reserve: unknown") {

@@ -15,11 +15,11 @@ var directMutants = []mutant{
 		"missing condition", "a call that its own limit holds takes no far slot of a shared one", "queue TestCallsWaitForTheirOwnLimitFirst",
 	},
 	{
-		"queue/internal/store/direct.lua", `if call.blocked then return {'no', 0, 0, 'concurrency', call.blocked.name} end`, ``,
+		"queue/internal/store/direct.lua", `if call.blocked then return {'no', born, 0, 0, 'concurrency', call.blocked.name, call.blocked.key} end`, ``,
 		"missing condition", "a direct call waits for a place", "queue TestDirectConcurrency",
 	},
 	{
-		"queue/internal/store/direct.lua", `if read('EXISTS', asynq .. 'paused') == 1 then return {'no', 0, 0, 'pause', ''} end`, ``,
+		"queue/internal/store/direct.lua", `if read('EXISTS', asynq .. 'paused') == 1 then return {'no', born, 0, LATER, 'pause', '', ''} end`, ``,
 		"missing condition", "asynq's tools pause direct calls, too", "queue TestDirectCallsAreHeldAsJobsAre",
 	},
 	{
@@ -67,8 +67,36 @@ var directMutants = []mutant{
 		"no fence", "a permit ends once", "queue TestCanceledCallsComeBack",
 	},
 	{
-		"queue/direct.go", `if turn.Acquire(waiting, 1) == nil {`, `if turn.Acquire(waiting, 0) == nil {`,
+		"queue/direct.go", `first := line.Acquire(ctx, 1) == nil`, `first := line.Acquire(ctx, 0) == nil && false`,
 		"missing condition", "of the calls that wait one asks", "queue TestCallsStandInLine",
+	},
+	{
+		"queue/internal/store/direct.lua", `if call.paused >= ENDLESS then return {'no', born, 0, LATER, 'pause', '', ''} end`, ``,
+		"missing condition", "a call waits for a pause without an end", "queue TestDirectCallsAreHeldAsJobsAre",
+	},
+	{
+		"queue/internal/store/direct.lua", `_, born = set_calendars(ARGV[2], tonumber(ARGV[12]))`, `_, born = set_calendars(ARGV[2])`,
+		"missing condition", "no call goes while the limits are lost", "queue TestDirectCallsKnowLostLimits",
+	},
+	{
+		"queue/internal/store/direct.lua", `plan('ZREMRANGEBYSCORE', entry.key, '-inf', int(now))`, ``,
+		"missing write", "lapsed places do not pile up", "queue TestReleaseAfterTheContext",
+	},
+	{
+		"queue/internal/store/direct_end.lua", `pause_all(list, now, ends, reason)`, ``,
+		"missing write", "buckets stop while a provider wants no calls", "queue TestTransport",
+	},
+	{
+		"queue/internal/store/lanes.lua", `if limit['for'] == others then n = 0 end`, ``,
+		"missing condition", "a limit of one side refuses nothing of the other", "queue TestCostsUnderOneSide",
+	},
+	{
+		"queue/internal/store/lanes.lua", `local used = entry.spec and entry.unit ~= '' and actual[entry.unit] -- a send window has no spec`, `local used, _ = entry.unit ~= '' and actual[entry.unit], share_of(entry, costs)`,
+		"no check", "costs are settled beside a send window", "queue TestDirectCosts",
+	},
+	{
+		"queue/direct.go", `woken, err := p.end(context.WithoutCancel(ctx), what, actual)`, `woken, err := p.end(ctx, what, actual)`,
+		"wrong context", "a call whose context has ended gives its place back", "queue TestReleaseAfterTheContext",
 	},
 	{
 		"queue/clock.go", `recent := c.known && boottime.Now()-c.since < 2*clockWindow`, `recent := c.known`,

@@ -87,7 +87,7 @@ var leaseMutants = []mutant{
 		"missing write", "a partition is told when it may make more or fewer calls at once", "queue TestSharedConcurrency",
 	},
 	{
-		"internal/partition/ledger.go", `if over := l.left(now) < max(1, a.Least); !calls && acc.Over != over {`, `if over := l.left() < max(1, a.Least); !calls && acc.Over && !over {`,
+		"internal/partition/ledger.go", `if over := l.left(now) < max(1, a.Least); !calls && acc.Over != over {`, `if over := l.left(now) < max(1, a.Least); !calls && acc.Over && !over {`,
 		"missing write", "a partition is told that others had the last of a quota", "internal/partition TestUsedUpIsTold",
 	},
 	{

@@ -61,7 +61,7 @@ func (e *Limits) InWords(i int, limit, tenant string) map[string]string {
 // Of returns the i-th limit of the queue for an escaped tenant.
 func (e *Limits) Of(i int, tenant string) limits.Effective {
 	limit := e.Queue.Limits[i]
-	f := limits.Effective{Name: limit.Name, Per: limit.Per, Unit: limit.Unit, Queues: limit.Queues, Algorithm: limit.Text.Algorithm, From: "queue"}
+	f := limits.Effective{Name: limit.Name, Per: limit.Per, Unit: limit.Unit, Queues: limit.Queues, For: limit.For, Algorithm: limit.Text.Algorithm, From: "queue"}
 	if _, ok := e.Tenants[tenant].Limits[limit.Name]; ok {
 		f.From = "tenant"
 	}

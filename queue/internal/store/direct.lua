@@ -7,10 +7,13 @@
 -- ARGV[4]   pickup_us: how long after its earliest moment the call may still begin
 -- ARGV[5]   layout by which the caller found the partition, see is_home
 -- ARGV[6..] id of the call, tenant, attributes, cost, costs (as for enqueue), and lease_us: how long it holds
---           permits of concurrency limits if it does not renew them
--- Returns   {'go', earliest_us, latest_us, now_us, permits, marks}; latest is 0 without a limit
---           {'no', after_us, again_us, reason, limit}: until its limits admit it, as far as they know, and
---           until the call is to ask again, both from now; 0: not known. reason is as for slot.lua
+--           permits of concurrency limits if it does not renew them; and when limits were first published, as an
+--           earlier call returned it, 0 at first
+-- Returns   {'go', born_us, earliest_us, latest_us, now_us, permits, marks}; latest is 0 without a limit
+--           {'no', born_us, after_us, again_us, reason, limit, line}: until its limits admit it, as far as they
+--           know, and until the call is to ask again, both from now; 0: not known. reason is as for slot.lua.
+--           Calls of the same line wait for the same bucket; '': for none
+--           born_us is when the limits were first published
 --           {'never', limit, most, cost, unit}: the limit never admits that many permits
 --           {'leased', limit}: the limit gives leases to the queue for its jobs alone
 --           {'moved'}: the tenant is in another partition
@@ -20,7 +23,7 @@
 local now = clock()
 local near, latest, layout = now + tonumber(ARGV[3]), now + tonumber(ARGV[4]), ARGV[5]
 local id, tenant, attributes, cost, more = unpack(ARGV, 6, 10)
-local lease = tonumber(ARGV[11])
+local lease, born = tonumber(ARGV[11]), '0'
 
 -- leased returns a limit of the list that has only what was leased to it.
 local function leased(list)
@@ -34,6 +37,7 @@ local function hold_permits(list)
   local keys = {}
   for i, entry in ipairs(list) do
     keys[i] = entry.key
+    plan('ZREMRANGEBYSCORE', entry.key, '-inf', int(now))
     plan('ZADD', entry.key, int(now + lease), id)
     local ms = math.ceil(lease / 1000) + 2000
     if read('PTTL', entry.key) < ms then plan('PEXPIRE', entry.key, int(ms)) end
@@ -53,30 +57,32 @@ local function early(limits, call)
   return false
 end
 
--- no is the answer to a call that may not go before `own`, and asks again `ahead` of that.
+-- no is the answer to a call that may not go before `call.own`, and asks again `ahead` of that.
+local LATER = 250000 -- when a call asks again that is held without an end
+local ENDLESS = 9e15
 local function no(call, ahead)
   local after = math.max(call.own - now, 1)
-  local reason, limit = 'window', ''
-  if call.paused > near then
-    reason = 'pause'
-  elseif call.binding.spec then
-    reason, limit = 'limit', call.binding.name
-  end
-  return {'no', int(after), int(math.max(after - ahead, 1000)), reason, limit}
+  if call.paused >= ENDLESS then return {'no', born, 0, LATER, 'pause', '', ''} end
+  local again = int(math.max(after - ahead, 1000))
+  if call.paused > near then return {'no', born, int(after), again, 'pause', '', ''} end
+  if not call.binding.spec then return {'no', born, int(after), again, 'window', '', ''} end
+  return {'no', born, int(after), again, 'limit', call.binding.name, call.binding.key}
 end
 
 local function answer()
   if not is_home(layout, tenant) then return {'moved'} end
-  set_calendars(ARGV[2])
-  local never = too_costly(tenant, cost, more, now)
+  local _
+  _, born = set_calendars(ARGV[2], tonumber(ARGV[12]))
+  born = int(born)
+  local never = too_costly(tenant, cost, more, now, true)
   if never then return {'never', unpack(never, 2, 5)} end
   local limits = lane_limits(lane_name(tenant, attributes), now, true)
   local lessee = leased(limits.all) or leased(limits.permits)
   if lessee then return {'leased', lessee} end
-  if read('EXISTS', asynq .. 'paused') == 1 then return {'no', 0, 0, 'pause', ''} end
+  if read('EXISTS', asynq .. 'paused') == 1 then return {'no', born, 0, LATER, 'pause', '', ''} end
   local call = {costs = costs_read(cost, more)}
   slot_ask(call, limits, limits.all, true, now)
-  if call.blocked then return {'no', 0, 0, 'concurrency', call.blocked.name} end
+  if call.blocked then return {'no', born, 0, 0, 'concurrency', call.blocked.name, call.blocked.key} end
   if call.own > near then return no(call, near - now) end
   if early(limits, call) then return no(call, latest - now) end
   local c, marks = 0, ''
@@ -86,7 +92,7 @@ local function answer()
   end
   local permits = hold_permits(limits.permits)
   count(headgate .. 'totals', 'direct', 1)
-  return {'go', int(call.own), int(c), int(now), permits, marks}
+  return {'go', born, int(call.own), int(c), int(now), permits, marks}
 end
 
 return answer()

@@ -1,13 +1,13 @@
--- direct_end.lua: end a call that direct.lua gave a slot to, or renew its permits.
+-- direct_end.lua: end a call that direct.lua gave a slot to, renew its permits, or pause its tenant.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
 -- ARGV[2]   calendars as JSON, '' for none
 -- ARGV[3..] id, tenant, attributes, cost, costs, permits, marks: those of direct.lua
 -- ARGV[10]  slot_us: the latest moment of its slot
--- ARGV[11]  'cancel' it was not made | 'end' it was made | 'renew'
+-- ARGV[11]  'cancel' it was not made | 'end' it was made | 'renew' | 'pause' the provider wants no calls
 -- ARGV[12]  for 'end': what it used of metered limits, "unit=n;...", or '' for what was taken;
---           for 'renew': lease_us
+--           for 'renew': lease_us; for 'pause': "length_us reason"
 -- Returns   how many lanes were woken, whose jobs may go now
 -- Bound: the limits of one lane, of which each wakes at most ten lanes.
 -- Full memory: it runs (allow-oom): it gives back what direct.lua took.
@@ -25,10 +25,25 @@ if what == 'renew' then
   return 0
 end
 
+local function limits() return lane_limits(lane_name(tenant, attributes), now, true) end
+
+if what == 'pause' then
+  set_calendars(ARGV[2])
+  local length, reason = string.match(actual, '^(%d+) (.*)$')
+  local list, ends = {}, now + tonumber(length)
+  for _, entry in ipairs(limits().own) do
+    if entry.tenants then list[#list + 1] = entry end
+  end
+  -- As settle.lua does for the answer to a job's call.
+  pause_all(list, now, ends, reason)
+  pause(tenant, ends, 'provider', reason)
+  return 0
+end
+
 if (what == 'cancel' and slot > 0) or actual ~= '' then
   attempt('limits', function()
     set_calendars(ARGV[2])
-    local list, costs = lane_limits(lane_name(tenant, attributes), now, true).all, costs_read(cost, more)
+    local list, costs = limits().all, costs_read(cost, more)
     if what == 'cancel' then
       refund_all(list, now, slot, costs, marks)
     else

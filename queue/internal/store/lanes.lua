@@ -8,7 +8,8 @@
 --               tenants are in other partitions, none for an undivided queue
 --   overrides   hash: tenant -> JSON, what an operator changed for a time
 --   b:<limit>:<values>   bucket of one limit (limits.lua)
---   permits:<limit>:<values>   permits of a concurrency limit, held by job ids. A limit that
+--   permits:<limit>:<values>   permits of a concurrency limit, held by job ids, or by '*'<id> of calls without
+--               a job, which lapse. A limit that
 --               becomes a concurrency limit under its old name, or stops being one, so has
 --               a new key
 --   calls:<limit>:   how many calls at once are leased to a partition, as the bucket of a quota
@@ -180,11 +181,12 @@ end
 
 -- too_costly returns the answer {-3, limit, most, cost, unit} for a job that needs more permits than a limit
 -- ever admits at once; nil otherwise. It reads only b of the limits, so it needs no calendars.
-local function too_costly(tenant, cost, more, now)
+local function too_costly(tenant, cost, more, now, direct)
   if cost == '1' and more == '' then return nil end
-  local own, costs = tenant_config(tenant, now), costs_read(cost, more)
+  local own, costs, others = tenant_config(tenant, now), costs_read(cost, more), direct and 'jobs' or 'direct'
   for _, limit in ipairs(config().limits) do
     local spec, n = own.l[limit.name] or limit.spec, costs[limit.unit or ''] or 0
+    if limit['for'] == others then n = 0 end
     if spec.a ~= 'cc' and spec.b > 0 and n > spec.b then return {-3, limit.name, spec.b, n, limit.unit or ''} end
   end
 end
@@ -448,7 +450,8 @@ end
 local function correct_all(list, now, slot, costs, actual, marks)
   marks = marks_read(marks)
   for _, entry in ipairs(list) do
-    local used, given = entry.unit ~= '' and actual[entry.unit], share_of(entry, costs)
+    local used = entry.spec and entry.unit ~= '' and actual[entry.unit] -- a send window has no spec
+    local given = used and share_of(entry, costs)
     if used and used < given then
       give_back(entry, now, slot, given - used, marks[entry.name])
     elseif used and used > given then
