@@ -291,3 +291,25 @@ func TestCallThatEndsClears(t *testing.T) {
 		t.Errorf("unsure of an earlier call: %v", unsure)
 	}
 }
+
+// TestSuspectGetsItsSlotInTurn: a suspect may wait for others for long before it is called, so it comes to the worker
+// without a slot, and takes nothing of its limits until its turn has come.
+func TestSuspectGetsItsSlotInTurn(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 0, limitsOf(perHour("tenant", 5)), nil)
+	client := r.server.Client()
+	for crashes, taken := range map[string]bool{"1": true, "2": false} {
+		id := r.add(t, func(job *Job) { job.Tenant = "after-" + crashes })
+		if err := client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_crashes", crashes).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if ids := r.release(t, r.dispatcher(), 10); !slices.Contains(ids, id) {
+			t.Fatalf("%s is not released: %v", id, ids)
+		}
+		_, latest := parseSlot(t, r.field(t, id, "hg_slot"))
+		bucket := client.Exists(t.Context(), store.Key(r.queue, "b:tenant:after-"+crashes)).Val()
+		if latest > 0 != taken || bucket > 0 != taken {
+			t.Errorf("after %s deaths of its workers: slot %d, and a bucket: %d", crashes, latest, bucket)
+		}
+	}
+}

@@ -387,7 +387,7 @@ var queueMutants = []mutant{
 	},
 	{
 		"queue/internal/store/dispatch.lua", `if t <= horizon and job.suspect then return go_without_slot end`, `if t <= horizon and job.suspect == 3 then return go_without_slot end`,
-		"missing branch", "a suspect is given its slot when its turn has come", "queue TestSuspect|TestPoison",
+		"missing branch", "a suspect is given its slot when its turn has come", "queue TestSuspectGetsItsSlotInTurn",
 	},
 	{
 		"queue/internal/store/dispatch.lua", `local stepped = looked_at > now + 500000`, `local stepped = looked_at > now + 5e14`,
