@@ -388,7 +388,6 @@ func TestCallsWaitForTheirOwnLimitFirst(t *testing.T) {
 	t.Parallel()
 	own := limits.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: 60 * time.Millisecond}, Per: []string{"tenant"}}
 	r := startRig(t, 0, limitsOf(sharedBy(1000), own), nil)
-	r.client.direct.pickup = 20 * time.Millisecond
 	in := r.client.direct.in(r.client.redis, r.queue)
 	if err := in.clock.ready(t.Context()); err != nil {
 		t.Fatal(err)
@@ -397,14 +396,16 @@ func TestCallsWaitForTheirOwnLimitFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []bool{true, false} {
-		p, refused, err := r.client.ask(t.Context(), a, in, time.Millisecond, directNear)
-		if err != nil || (p != nil) != want {
-			t.Fatalf("call %d: %v, %+v, %v", i, p, refused, err)
+	// On a busy machine the next call may come only when its own limit admits it.
+	var refused *refusal
+	until(t, "a call that is refused", func() bool {
+		if _, refused, err = r.client.ask(t.Context(), a, in, time.Millisecond, directNear); err != nil {
+			t.Fatal(err)
 		}
-		if !want && (refused.Limit != "tenant" || refused.again < refused.RetryAfter-2*time.Millisecond || refused.again >= refused.RetryAfter) {
-			t.Errorf("it asks again in %v, for a slot in %v of limit %s", refused.again, refused.RetryAfter, refused.Limit)
-		}
+		return refused != nil
+	})
+	if refused.RetryAfter > directNear || refused.Limit != "tenant" || refused.again < refused.RetryAfter-2*time.Millisecond || refused.again >= refused.RetryAfter {
+		t.Errorf("it asks again in %v, for a slot in %v of limit %s", refused.again, refused.RetryAfter, refused.Limit)
 	}
 }
 
