@@ -78,5 +78,8 @@ export const time = (text: string | undefined): number => (text ? Date.parse(tex
 
 export const algorithmName = (id: string): string => id.replaceAll('_', ' ');
 
+/** Which calls a limit holds, if not all. */
+export const side = (l: { for?: string }): string => (l.for === 'jobs' ? 'for jobs alone' : 'for calls without a job');
+
 /** An id of the API as a label: a capital first letter, and spaces for underscores. */
 export const sentenceCase = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1).replaceAll('_', ' ');

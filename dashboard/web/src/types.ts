@@ -32,7 +32,7 @@ export interface TenantRow extends Outlook {
 export interface Shares { from?: string; times: string[]; tenants: { tenant: string; share: number; sent_per_second: number; per_second: number[] }[]; others: number[] }
 export interface TenantPage { now: string; total: number; tenants: TenantRow[] }
 export interface LimitState {
-	name: string; per?: string[] | null; unit?: string; queues?: string[]; algorithm: string; rule: string; burst?: number; capacity?: number; concurrency?: number;
+	name: string; per?: string[] | null; unit?: string; queues?: string[]; for?: 'jobs' | 'direct'; algorithm: string; rule: string; burst?: number; capacity?: number; concurrency?: number;
 	from: string; until?: string; actor?: string; reason?: string; scope: string; level: number; full: number; next?: string;
 	binding: boolean; paused_until?: string; adapted: number;
 	file?: { rule?: string; burst?: number; capacity?: number; concurrency?: number };

@@ -25,7 +25,7 @@ queues:
       - {name: account, algorithm: leaky_bucket, rate: 300/s}
       - {name: tenant, per: [tenant], algorithm: token_bucket, rate: 20/s, burst: 40}
       - {name: daily, per: [tenant], algorithm: sliding_window_log, rate: 10000/day}
-      - {name: in-flight, per: [tenant], concurrency: 10}
+      - {name: in-flight, per: [tenant], concurrency: 10, reserve: {direct: 20%}}
     max_backlog: 100000
   ai:
     kinds: [ai]

@@ -1,7 +1,7 @@
 import { useState } from 'preact/hooks';
 import { Changes } from './activity';
 import { askChange, askClear, changeable } from '../change';
-import { bytes, num, relative, span, algorithmName, time } from '../format';
+import { bytes, num, relative, side, span, algorithmName, time } from '../format';
 import { useResource } from '../hooks';
 import { tick } from '../live';
 import { mayChange } from '../session';
@@ -67,7 +67,7 @@ function InForce({ l }: { l: Limits }) {
 				? <EmptyState title="No limits" icon="idle">Jobs of this queue go as fast as workers can send them.</EmptyState>
 				: <Table<LimitState> caption="Limits of the queue" rows={l.limits} id={(r) => r.name} columns={[
 					{ label: 'Limit', cell: (r) => <b><Name>{r.name}</Name></b> },
-					{ label: 'Per', cell: (r) => <>{r.per?.length ? r.per.join(' and ') : 'queue, shared'}{r.queues && <small class="why">one budget of <bdi>{r.queues.join(', ')}</bdi></small>}</> },
+					{ label: 'Per', cell: (r) => <>{r.per?.length ? r.per.join(' and ') : 'queue, shared'}{r.queues && <small class="why">one budget of <bdi>{r.queues.join(', ')}</bdi></small>}{r.for && <small class="why">{side(r)}</small>}</> },
 					{ label: 'Algorithm', cell: (r) => (r.concurrency ? 'concurrency' : algorithmName(r.algorithm)) },
 					{ label: 'Admits', figure: true, cell: (r) => <>{admits(r)}{r.unit && <small> {r.unit}</small>}</> },
 				]} />}

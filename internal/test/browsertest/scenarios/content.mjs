@@ -40,6 +40,7 @@ scenario('a tenant held by a limit', async (page) => {
     { name: 'tenant', marks: ['Limiting now'], rule: '2/h', left: '0 of 1', said: ['Token bucket, tenant acme'] },
     { name: 'daily', marks: [], rule: '10000/day', left: '9,999 of 10,000', said: ['Sliding window log, tenant acme', 'admits the next now'] },
     { name: 'in-flight', marks: [], rule: '10 at a time', left: '10 of 10', said: ['Concurrency, tenant acme', 'admits the next now'] },
+    { name: 'in-flight-jobs', marks: [], rule: '8 at a time', left: '8 of 8', said: ['Concurrency, tenant acme, for jobs alone', 'admits the next now'] },
   ]);
   // The next slots: their times, and the places of their marks on the line.
   const slots = titled(page, /^Next slots/);
@@ -103,6 +104,7 @@ scenario('limits', async (page) => {
     ['tenant', 'tenant', 'token bucket', '20/s, burst 40'],
     ['daily', 'tenant', 'sliding window log', '10000/day'],
     ['in-flight', 'tenant', 'concurrency', '10 at once'],
+    ['in-flight-jobs', 'tenant for jobs alone', 'concurrency', '8 at once'],
   ]);
   assert.deepEqual(await texts(page.locator('.facts > div')), ['Most jobs of a tenant 100,000']);
   const [changed, ...more] = await rows('Overrides');
@@ -116,7 +118,7 @@ scenario('limits', async (page) => {
   assert.match(await text(changes.nth(1).locator('p')), /^worker on \S+, process \d+ published limits: limits file \S+\/limits\.yaml$/);
   assert.deepEqual(await texts(changes.nth(1).locator('.differences li')), [
     'account: leaky_bucket 300/s', 'acme: tenant: 2/h, burst 1', 'acme: weight: 3', 'daily: sliding_window_log 10000/day, per tenant',
-    'in-flight: concurrency 10 at once, per tenant', 'kinds: webhook', 'max_backlog: 100000', 'tenant: token_bucket 20/s, burst 40, per tenant',
+    'in-flight: concurrency 10 at once, per tenant', 'in-flight-jobs: concurrency 8 at once, per tenant, for jobs', 'kinds: webhook', 'max_backlog: 100000', 'tenant: token_bucket 20/s, burst 40, per tenant',
   ]);
 });
 
