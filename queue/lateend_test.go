@@ -11,7 +11,7 @@ import (
 )
 
 // TestLateEndsOfSeveralRuns: three runs of a job were recovered from their workers. Each run
-// that ends later takes back the crash that was counted for it, and nothing else.
+// that ends later takes back the crash that was counted for it, and nothing else: its call failed.
 func TestLateEndsOfSeveralRuns(t *testing.T) {
 	r := startRig(t, 1, limitsOf(), nil)
 	client := r.server.Client()
@@ -33,6 +33,9 @@ func TestLateEndsOfSeveralRuns(t *testing.T) {
 		g.endLate(job, verdict{outcome: lifecycle.Retried})
 		if got := state(); got != step[1] {
 			t.Errorf("after the end of %s: %s; want %s", step[0], got, step[1])
+		}
+		if done := r.field(t, job.ID, "hg_done"); done != "" {
+			t.Errorf("after the end of %s, whose call failed, the job is done: %q", step[0], done)
 		}
 	}
 }
