@@ -77,8 +77,8 @@ type Permit struct {
 
 // Take takes what a job's call would take from the limits of its queue, for a call that this
 // program makes itself, at once. The job is not enqueued: its Queue, Kind, Tenant, Attributes,
-// Payload, Cost and Costs say which limits apply, and [Client.Use] applies; other fields do
-// not matter.
+// Payload, Cost and Costs say which limits apply, and [Client.Use] applies; other fields
+// are checked and do not matter.
 //
 // The call must be made right after Take has returned, because its moment counts. The error is a
 // [RefusedError] if the limits, a pause or a send window do not admit it now, a
@@ -122,7 +122,7 @@ func (c *Client) waitIn(ctx context.Context, a accepted, end time.Time) (*Permit
 		if err != nil || p.hold(ctx, in) {
 			return p, err
 		}
-		_ = p.Cancel(context.WithoutCancel(ctx)) // else it is used up
+		_ = p.Cancel(ctx) // else it is used up
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -164,7 +164,7 @@ func (c *Client) nextSlot(ctx context.Context, a accepted, in *directIn, missed 
 	}
 }
 
-// refusal is what a call is told that has no slot yet.
+// refusal is the answer to a call that has no slot yet.
 type refusal struct {
 	RefusedError
 	again time.Duration // when to ask again; 0: not known
@@ -276,7 +276,8 @@ func (p *Permit) finish(ctx context.Context, what, actual string) error {
 	if p.permits == "" && actual == "" && (what == "end" || p.slot.latest == 0) {
 		return nil
 	}
-	woken, err := p.end(context.WithoutCancel(ctx), what, actual)
+	ctx = context.WithoutCancel(ctx) // a call whose context has ended is over, too
+	woken, err := p.end(ctx, what, actual)
 	if err != nil {
 		return fmt.Errorf("the permit of a call of queue %q is not settled: %w", p.of.queue(), err)
 	}

@@ -611,3 +611,21 @@ func TestReleaseAfterTheContext(t *testing.T) {
 		}
 	}
 }
+
+// TestPauseThatIsNearlyOver: a call may have a slot right after a pause, and waits for that under a limit whose line is
+// empty.
+func TestPauseThatIsNearlyOver(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 0, limitsOf(sharedBy(1000)), nil)
+	if _, err := r.client.Wait(t.Context(), r.call("a"), hang); err != nil { // which reads what calls need
+		t.Fatal(err)
+	}
+	by := operate.Operator{Actor: "ann", Reason: "a test"}
+	if _, err := operate.PauseJobs(t.Context(), r.server.Client(), r.queue, inspect.Scope{Tenant: "a"}, time.Now().Add(directNear-5*time.Millisecond), by); err != nil {
+		t.Fatal(err)
+	}
+	r.client.direct.pickup = time.Millisecond
+	if _, err := r.client.Wait(t.Context(), r.call("a"), hang); err != nil {
+		t.Error(err)
+	}
+}

@@ -95,7 +95,7 @@ var directMutants = []mutant{
 		"no check", "costs are settled beside a send window", "queue TestDirectCosts",
 	},
 	{
-		"queue/direct.go", `woken, err := p.end(context.WithoutCancel(ctx), what, actual)`, `woken, err := p.end(ctx, what, actual)`,
+		"queue/direct.go", `ctx = context.WithoutCancel(ctx) // a call whose context has ended is over, too`, ``,
 		"wrong context", "a call whose context has ended gives its place back", "queue TestReleaseAfterTheContext",
 	},
 	{

@@ -64,7 +64,8 @@ local function no(call, ahead)
   local after = math.max(call.own - now, 1)
   if call.paused >= ENDLESS then return {'no', born, 0, LATER, 'pause', '', ''} end
   local again = int(math.max(after - ahead, 1000))
-  if call.paused > near then return {'no', born, int(after), again, 'pause', '', ''} end
+  -- Without a limit that holds it longer, it waits for the end of the pause.
+  if not call.binding or call.paused > near then return {'no', born, int(after), again, 'pause', '', ''} end
   if not call.binding.spec then return {'no', born, int(after), again, 'window', '', ''} end
   return {'no', born, int(after), again, 'limit', call.binding.name, call.binding.key}
 end
