@@ -1,17 +1,14 @@
 package queue
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate/queue/inspect"
-	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
@@ -194,31 +191,6 @@ func TestLapsedDirectCall(t *testing.T) {
 	r.wait(t)
 }
 
-// TestWaitForAPlace: a call that waits goes when a place is free.
-func TestWaitForAPlace(t *testing.T) {
-	t.Parallel()
-	r := startRig(t, 0, limitsOf(limits.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}), nil)
-	first, err := r.client.Take(t.Context(), r.call("a"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var refused *RefusedError
-	if _, err := r.client.Wait(t.Context(), r.call("a"), 50*time.Millisecond); !errors.As(err, &refused) || refused.RetryAfter != 0 || refused.Reason != ParkedByConcurrency {
-		t.Errorf("a call went beside it: %v", err)
-	}
-	second := make(chan error, 1)
-	go func() {
-		p, err := r.client.Wait(t.Context(), r.call("a"), hang)
-		second <- cmp.Or(err, p.Release(t.Context()))
-	}()
-	if err := first.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-second; err != nil {
-		t.Error(err)
-	}
-}
-
 // TestDirectCallsAreHeldAsJobsAre: by pauses, by asynq's tools, and by send windows.
 func TestDirectCallsAreHeldAsJobsAre(t *testing.T) {
 	t.Parallel()
@@ -353,182 +325,6 @@ func TestDirectCallFindsItsPartition(t *testing.T) {
 	}
 }
 
-// TestWaitingCallsGoInOrderOfTheirSlots: many callers that wait for one limit get one slot each, at its rate.
-func TestWaitingCallsGoInOrderOfTheirSlots(t *testing.T) {
-	t.Parallel()
-	r := startRig(t, 0, limitsOf(sharedBy(50)), nil)
-	var mu sync.Mutex
-	var calls []time.Time
-	var all sync.WaitGroup
-	for range 25 {
-		all.Go(func() {
-			if _, err := r.client.Wait(t.Context(), r.call("a"), hang); err != nil {
-				t.Error(err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			calls = append(calls, time.Now())
-		})
-	}
-	all.Wait()
-	// Where this process was late, the last call was, too: so the whole cannot be faster than the rate.
-	if took := calls[24].Sub(calls[0]); took < 24*20*time.Millisecond-late-5*time.Millisecond {
-		t.Errorf("25 calls of 50/s took %v", took)
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := r.client.Wait(ended, r.call("a"), hang); !errors.Is(err, context.Canceled) {
-		t.Errorf("a context that has ended: %v", err)
-	}
-}
-
-// TestCallsWaitForTheirOwnLimitFirst: a call that its own limit holds takes no slot ahead of the line of a limit that
-// all share: what comes before that would be nobody's.
-func TestCallsWaitForTheirOwnLimitFirst(t *testing.T) {
-	t.Parallel()
-	own := limits.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: 60 * time.Millisecond}, Per: []string{"tenant"}}
-	r := startRig(t, 0, limitsOf(sharedBy(1000), own), nil)
-	in := r.client.direct.in(r.client.redis, r.queue)
-	if err := in.clock.ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	a, err := r.client.prepare(t.Context(), r.call("a"), time.Now(), &retry{}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// On a busy machine the next call may come only when its own limit admits it.
-	var refused *refusal
-	until(t, "a call that is refused", func() bool {
-		if _, refused, err = r.client.ask(t.Context(), a, in, time.Millisecond, directNear); err != nil {
-			t.Fatal(err)
-		}
-		return refused != nil
-	})
-	if refused.RetryAfter > directNear || refused.Limit != "tenant" || refused.again < refused.RetryAfter-2*time.Millisecond || refused.again >= refused.RetryAfter {
-		t.Errorf("it asks again in %v, for a slot in %v of limit %s", refused.again, refused.RetryAfter, refused.Limit)
-	}
-}
-
-// TestCallsStandInLine: of the calls of a process that wait for the same bucket only the first one asks, and the
-// others come after it in their order. Calls of another bucket do not wait for them, nor do those that do not wait.
-func TestCallsStandInLine(t *testing.T) {
-	t.Parallel()
-	often := limits.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: 300 * time.Millisecond}, Per: []string{"tenant"}}
-	r := startRig(t, 0, limitsOf(often), nil)
-	in := r.client.direct.in(r.client.redis, r.queue)
-	line := store.Key(r.queue, "b:tenant:a")
-	take := func(tenant string) error {
-		_, err := r.client.Take(t.Context(), r.call(tenant))
-		return err
-	}
-	if err := take("a"); err != nil {
-		t.Fatal(err)
-	}
-	leave := in.lines.enter(t.Context(), line)
-	waits := make(chan error, 1)
-	go func() {
-		_, err := r.client.Wait(t.Context(), r.call("a"), hang)
-		waits <- err
-	}()
-	until(t, "another call in line", func() bool {
-		in.lines.mu.Lock()
-		defer in.lines.mu.Unlock()
-		return in.lines.all[line].waiting == 2
-	})
-	if _, err := r.client.Wait(t.Context(), r.call("b"), hang); err != nil {
-		t.Errorf("a call of another tenant: %v", err)
-	}
-	until(t, "a permit for a call that does not wait", func() bool { return take("a") == nil })
-	select {
-	case err := <-waits:
-		t.Errorf("the call in line was made: %v", err)
-	default:
-	}
-	leave()
-	if err := <-waits; err != nil {
-		t.Error(err)
-	}
-	if len(in.lines.all) != 0 {
-		t.Errorf("%d lines are kept", len(in.lines.all))
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	leave = in.lines.enter(t.Context(), line)
-	in.lines.enter(ended, line)() // it does not become the first one
-	leave()
-	if len(in.lines.all) != 0 {
-		t.Errorf("%d lines are kept after one gave up", len(in.lines.all))
-	}
-}
-
-// TestCallsAreAccountedLate: a call that may leave until a moment is accounted at that moment.
-func TestCallsAreAccountedLate(t *testing.T) {
-	t.Parallel()
-	r := startRig(t, 0, limitsOf(limits.Limit{Name: "slow", Algorithm: throttle.LeakyBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}}), nil)
-	p, err := r.client.Take(t.Context(), r.call("a"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, refused := r.takes(t, r.call("a"))
-	now, err := store.Time(t.Context(), r.client.redis, store.Key(r.queue, "waiting"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The next one goes an hour after the last moment of the first.
-	if next := now.Add(refused.RetryAfter).UnixMicro(); next < p.slot.latestMicros+time.Hour.Microseconds() {
-		t.Errorf("the next call goes %v too early", time.Duration(p.slot.latestMicros+time.Hour.Microseconds()-next)*time.Microsecond)
-	}
-	if lasts := p.slot.latest - p.slot.earliest; lasts < directNear-late || lasts > directNear+late {
-		t.Errorf("the slot lasts %v", lasts)
-	}
-}
-
-// TestMissedDirectCalls: a call whose slot was over when it came gets another one, with more time.
-func TestMissedDirectCalls(t *testing.T) {
-	t.Parallel()
-	r := startRig(t, 0, limitsOf(perHour("tenant", 20)), nil)
-	in := &directIn{clock: &redisClock{}}
-	for ends, want := range map[time.Duration]bool{time.Hour: true, -time.Hour: false} {
-		over := boottime.Now() + ends
-		p := &Permit{slot: slot{earliest: boottime.Now() - time.Second, latest: over, latestMicros: over.Microseconds()}}
-		if got := p.hold(t.Context(), in); got != want {
-			t.Errorf("a slot that ends in %v is good: %v", ends, got)
-		}
-	}
-	slow := NewClient(r.server.Client())
-	slow.direct.pickup = time.Millisecond // too short for any answer
-	if p, err := slow.Wait(t.Context(), r.call("a"), 0); err != nil && !strings.Contains(err.Error(), "missed its slot") {
-		t.Error(err)
-	} else if err == nil && p.slot.latest-p.slot.earliest < 0 {
-		t.Errorf("%+v", p.slot)
-	}
-}
-
-// TestClockIsAskedAgain: a clock that nobody runs asks Redis at first, and when it was not asked for longer than
-// it can be right.
-func TestClockIsAskedAgain(t *testing.T) {
-	t.Parallel()
-	r := startRig(t, 0, limitsOf(), nil)
-	client := r.server.Client()
-	c := &redisClock{redis: client, queue: r.queue}
-	const mark = time.Duration(-1 << 62)
-	for step, want := range []bool{true, false, true} {
-		if step == 2 {
-			c.since -= 3 * clockWindow
-		}
-		c.least = mark
-		if err := c.ready(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if asked := c.least != mark; asked != want {
-			t.Errorf("step %d: it asked: %v", step, asked)
-		}
-	}
-	if now, err := store.Time(t.Context(), client, store.Key(r.queue, "waiting")); err != nil || c.now().Sub(now).Abs() > time.Minute {
-		t.Errorf("it says %v and Redis %v, %v", c.now(), now, err)
-	}
-}
-
 // TestForecastLeavesDirectLimitsOut: a limit of direct calls alone holds no job, so it is not said to.
 func TestForecastLeavesDirectLimitsOut(t *testing.T) {
 	t.Parallel()
@@ -608,27 +404,6 @@ func TestReleaseAfterTheContext(t *testing.T) {
 		}
 		if n := r.server.Client().ZCard(t.Context(), key).Val(); n != 1 {
 			t.Errorf("call %d: %d places are kept", i, n)
-		}
-	}
-}
-
-// TestPauseThatIsNearlyOver: a call may have a slot right after a pause, and waits for that under a limit whose line is
-// empty.
-func TestPauseThatIsNearlyOver(t *testing.T) {
-	t.Parallel()
-	r := startRig(t, 0, limitsOf(sharedBy(1000)), nil)
-	if _, err := r.client.Wait(t.Context(), r.call("a"), hang); err != nil { // which reads what calls need
-		t.Fatal(err)
-	}
-	r.client.direct.pickup = time.Millisecond
-	by := operate.Operator{Actor: "ann", Reason: "a test"}
-	for range 20 { // of which some come in time
-		_, err := operate.PauseJobs(t.Context(), r.server.Client(), r.queue, inspect.Scope{Tenant: "a"}, time.Now().Add(directNear-5*time.Millisecond), by)
-		if err != nil {
-			continue // it was over before it began
-		}
-		if _, err := r.client.Wait(t.Context(), r.call("a"), hang); err != nil {
-			t.Fatal(err)
 		}
 	}
 }

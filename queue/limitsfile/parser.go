@@ -174,18 +174,7 @@ func (p *parser) queue(name string, node *yaml.Node, path string) limits.Queue {
 		},
 		"limits": func(node *yaml.Node, path string) {
 			p.Items(node, path, func(item *yaml.Node, at string) {
-				var kept []reserve
-				var side string
-				limit := p.limit(item, at, map[string]read{"for": p.Text(&side), "reserve": p.reserves(&kept)})
-				limit.For = limits.Side(side)
-				if len(kept) > 0 && limit.Algorithm == throttle.LeakyBucket && limit.Unit != "" {
-					p.Wrong(item, at+".reserve", "a leaky_bucket with a unit keeps nothing: use a token_bucket, or two limits with for")
-				}
-				for _, r := range kept {
-					r.queue, r.limit = name, limit.Name
-					p.reserved = append(p.reserved, r)
-				}
-				q.Limits = append(q.Limits, limit)
+				q.Limits = append(q.Limits, p.limitOf(name, item, at))
 			})
 		},
 	})

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/big"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,10 +30,9 @@ func (r reserve) name() string { return r.limit + "-" + string(r.of) }
 func (p *parser) reserves(kept *[]reserve) read {
 	side := func(of limits.Side) read {
 		return func(node *yaml.Node, path string) {
-			var percent int64
 			text, found := strings.CutSuffix(node.Value, "%")
-			_, err := fmt.Sscanf(text, "%d", &percent)
-			if node.Kind != yaml.ScalarNode || !found || err != nil || fmt.Sprint(percent) != text || percent < 1 || percent > 99 {
+			percent, _ := strconv.ParseInt(text, 10, 64)
+			if node.Kind != yaml.ScalarNode || !found || strconv.FormatInt(percent, 10) != text || percent < 1 || percent > 99 {
 				p.Wrong(node, path, "must be 1%% to 99%%, in whole percent, not %s", p.Describe(node))
 				return
 			}
@@ -42,6 +42,22 @@ func (p *parser) reserves(kept *[]reserve) read {
 	return func(node *yaml.Node, path string) {
 		p.Fields(node, path, map[string]read{"direct": side(limits.Jobs), "jobs": side(limits.Direct)})
 	}
+}
+
+// limitOf reads a limit of a queue, and what it keeps.
+func (p *parser) limitOf(queue string, node *yaml.Node, path string) limits.Limit {
+	var side string
+	var kept []reserve
+	limit := p.limit(node, path, map[string]read{"for": p.Text(&side), "reserve": p.reserves(&kept)})
+	limit.For = limits.Side(side)
+	if len(kept) > 0 && limit.Algorithm == throttle.LeakyBucket && limit.Unit != "" {
+		p.Wrong(node, path+".reserve", "a leaky_bucket with a unit keeps nothing: use a token_bucket, or two limits with for")
+	}
+	for _, r := range kept {
+		r.queue, r.limit = queue, limit.Name
+		p.reserved = append(p.reserved, r)
+	}
+	return limit
 }
 
 // keep gives each queue the limits of the rest that its reserves leave.

@@ -59,15 +59,15 @@ var directMutants = []mutant{
 		"swapped", "a limit holds its side", "queue TestReserveOfASide",
 	},
 	{
-		"queue/direct.go", `return ctx.Err() == nil && in.clock.onTime(p.slot)`, `return ctx.Err() == nil`,
+		"queue/permit.go", `return ctx.Err() == nil && in.clock.onTime(p.slot)`, `return ctx.Err() == nil`,
 		"missing condition", "a direct call that missed its slot gets another", "queue TestMissedDirectCalls",
 	},
 	{
-		"queue/direct.go", `if !p.ended.CompareAndSwap(false, true) {`, `if p.ended.Store(true); false {`,
+		"queue/permit.go", `if !p.ended.CompareAndSwap(false, true) {`, `if p.ended.Store(true); false {`,
 		"no fence", "a permit ends once", "queue TestCanceledCallsComeBack",
 	},
 	{
-		"queue/direct.go", `first := line.Acquire(ctx, 1) == nil`, `first := line.Acquire(ctx, 0) == nil && false`,
+		"queue/lines.go", `first := line.Acquire(ctx, 1) == nil`, `first := line.Acquire(ctx, 0) == nil && false`,
 		"missing condition", "of the calls that wait one asks", "queue TestCallsStandInLine",
 	},
 	{
@@ -95,7 +95,7 @@ var directMutants = []mutant{
 		"no check", "costs are settled beside a send window", "queue TestDirectCosts",
 	},
 	{
-		"queue/direct.go", `ctx = context.WithoutCancel(ctx) // a call whose context has ended is over, too`, ``,
+		"queue/permit.go", `ctx = context.WithoutCancel(ctx) // a call whose context has ended is over, too`, ``,
 		"wrong context", "a call whose context has ended gives its place back", "queue TestReleaseAfterTheContext",
 	},
 	{
