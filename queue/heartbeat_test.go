@@ -64,7 +64,7 @@ func TestWorkers(t *testing.T) {
 		}
 		host, _ := os.Hostname()
 		var w workers.Info
-		for end := time.Now().Add(20 * time.Second); w.Sending != 1; { // until the next beat
+		for end := time.Now().Add(time.Minute); w.Sending != 1; { // until the next beat
 			if time.Now().After(end) {
 				t.Fatalf("%+v", mine())
 			}

@@ -441,7 +441,7 @@ func TestLogOfAnOperatorsVerbs(t *testing.T) {
 		failed := r.add(t, Job{Key: "failed", Headers: map[string]string{"fail": "yes"}})
 		later := r.add(t, Job{Key: "later", In: time.Hour})
 		r.seen.wait(t, string(lifecycle.Archived), 1)
-		for end := time.Now().Add(20 * time.Second); ; { // until asynq has archived it
+		for end := time.Now().Add(time.Minute); ; { // until asynq has archived it
 			tally, err := operate.Apply(t.Context(), client, r.queue, operate.RetryArchived, operate.Filter{ID: failed}, ann, nil)
 			if tally.Jobs == 1 {
 				break

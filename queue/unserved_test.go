@@ -81,7 +81,7 @@ func TestUnservedIsSaid(t *testing.T) {
 // untilServed waits until a worker has published that it has a handler for a kind.
 func (r *rig) untilServed(t *testing.T, kind string) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		u, err := inspect.New(r.server.Client()).Unserved(t.Context(), r.queue, kind)
 		if err != nil || time.Now().After(end) {
 			t.Fatalf("no worker of kind %s: %v", kind, err)

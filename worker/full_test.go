@@ -69,7 +69,7 @@ func TestStartOnFullRedis(t *testing.T) {
 	if err := client.ConfigSet(ctx, "maxmemory", "0").Err(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		all, err := operate.Compare(ctx, client, after)
 		if err != nil {
 			t.Fatal(err)

@@ -113,7 +113,7 @@ func TestMainOfAProgram(t *testing.T) {
 	environment := []string{"HEADGATE_REDIS_URL=" + store.URL(), "HEADGATE_HTTP_ADDR=" + addr, "HEADGATE_LIMITS_FILE=" + file}
 	program, out := greeter(t, environment, "--shutdown-timeout", "20s")
 	client := queue.NewClient(store.Client())
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		check, _ := greeter(t, environment, "healthcheck")
 		if err := check.Wait(); err == nil {
 			break

@@ -159,7 +159,7 @@ func TestResendWhileTheFirstIsUnderWay(t *testing.T) {
 	release := provider.Hang()
 	first := make(chan error, 1)
 	go func() { first <- s.Send(t.Context(), call, plain()) }()
-	for deadline := time.Now().Add(10 * time.Second); len(provider.Calls()) == 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); len(provider.Calls()) == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("it never arrived")
 		}

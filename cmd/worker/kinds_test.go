@@ -101,7 +101,7 @@ func running(t *testing.T) {
 // ended waits for the end of a job, of which nobody tells this process.
 func ended(t *testing.T, client *queue.Client, name, id string) queue.JobResult {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		result, err := client.Result(t.Context(), name, id)
 		if err != nil {
 			t.Fatal(err)

@@ -191,7 +191,7 @@ func TestRunAndHealthcheck(t *testing.T) {
 		_, errText, _ := command(ctx, "run")
 		ended <- errText
 	}()
-	end := time.Now().Add(10 * time.Second)
+	end := time.Now().Add(time.Minute)
 	for { // only the worker knows when it is ready
 		_, errText, code := command(t.Context(), "healthcheck")
 		if code == 0 {

@@ -167,7 +167,7 @@ func TestHistoryKnowsWhatLimitsLetGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newWatch(a)
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) { // it is time that makes history
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) { // it is time that makes history
 		w.lookAtAll(t.Context())
 		_, points := w.history.of(r.queue)
 		if len(points) == 0 && time.Now().Before(end) {

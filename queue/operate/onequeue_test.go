@@ -81,12 +81,13 @@ func busy(t *testing.T, n int, by Operator) (*redis.Client, partition.Layout) {
 		t.Fatal(err)
 	}
 	for _, kind := range []string{"call", "other"} {
-		queue.Handle(worker, queue.Kind[string](kind), func(_ context.Context, reason string) error { return errors.New(reason) })
+		queue.Handle(worker, queue.Kind[string](kind), func(_ context.Context, reason string) error { return errors.New(reason) },
+			queue.Backoff(func(int) time.Duration { return time.Hour })) // so that all are in the retry set at once
 	}
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Run(running) }()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		o, err := inspect.New(client).Overview(ctx, "q")
 		if err != nil || time.Now().After(deadline) {
 			t.Fatalf("%+v, %v", o, err)

@@ -77,11 +77,11 @@ func fill(t *testing.T, server *redistest.Server, n int) {
 			return nil
 		}
 		return errors.New("answered 503")
-	})
+	}, queue.Backoff(func(int) time.Duration { return time.Hour })) // so that all are in the retry set at once
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Run(running) }()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		g, err := inspect.New(client).Gauges(ctx, "q")
 		if err != nil || time.Now().After(deadline) {
 			t.Fatalf("%+v, %v", g, err)
