@@ -355,18 +355,20 @@ func TestCountsOfAsynq(t *testing.T) {
 // own client work.
 func TestTasksOfAsynqsClient(t *testing.T) {
 	t.Parallel()
+	deadline := time.Unix(time.Now().Add(25*time.Second).Unix(), 0) // asynq keeps seconds
 	for name, test := range map[string]struct {
 		option asynq.Option
-		most   time.Duration
+		most   time.Duration // from when the call begins; 0: until the deadline
 	}{
 		"a timeout":       {asynq.Timeout(10 * time.Second), 10 * time.Second},
-		"a deadline":      {asynq.Deadline(time.Now().Add(20 * time.Second)), 20 * time.Second},
+		"a deadline":      {asynq.Deadline(deadline), 0},
 		"a long timeout":  {asynq.Timeout(time.Hour), defaultTimeout},
 		"none":            {asynq.MaxRetry(3), defaultTimeout},
 		"unique":          {asynq.Unique(time.Hour), defaultTimeout},
 		"unique and kept": {asynq.Unique(time.Hour), defaultTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := startRig(t, -1, limitsOf(), nil)
 			client := asynq.NewClientFromRedisClient(r.server.Client())
 			options := []asynq.Option{asynq.Queue(r.queue), test.option}
@@ -376,10 +378,10 @@ func TestTasksOfAsynqsClient(t *testing.T) {
 			enqueue := func() (*asynq.TaskInfo, error) {
 				return client.Enqueue(asynq.NewTask("call", []byte(`{}`)), options...)
 			}
-			left := make(chan time.Duration, 1)
+			ends, began := make(chan [2]time.Time, 1), time.Now()
 			r.answer = func(ctx context.Context, _ Running) error {
 				end, _ := ctx.Deadline()
-				left <- time.Until(end)
+				ends <- [2]time.Time{end, time.Now()}
 				return nil
 			}
 			info, err := enqueue()
@@ -388,8 +390,11 @@ func TestTasksOfAsynqsClient(t *testing.T) {
 			}
 			lock := r.field(t, info.ID, "unique_key")
 			r.run(t)
-			if got := <-left; got > test.most || got < test.most-5*time.Second {
-				t.Errorf("the call has %v left; want %v", got, test.most)
+			got := <-ends
+			if end := got[0]; test.most == 0 && !end.Equal(deadline) {
+				t.Errorf("the call ends at %v; want %v", end, deadline)
+			} else if test.most > 0 && (end.Before(began.Add(test.most)) || end.After(got[1].Add(test.most))) {
+				t.Errorf("the call that began from %v to %v ends at %v; want %v later", began, got[1], end, test.most)
 			}
 			r.seen.wait(t, string(lifecycle.Done), 1)
 			r.stop()
