@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // TestRedisClock: the bounds that replies to TIME prove for the offset between two clocks.
@@ -70,8 +72,11 @@ func TestRedisClock(t *testing.T) {
 }
 
 // TestMissesSlowDown: a job asks for another slot at once after a few misses, and slower
-// after many.
+// after many; each of them lasts longer, as far as slots may be ahead.
 func TestMissesSlowDown(t *testing.T) {
+	if first, second, last := slotLasts(0), slotLasts(1), slotLasts(1<<30); first != inHand || second != 2*inHand || last != store.Horizon {
+		t.Errorf("slots last %v, %v and in the end %v", first, second, last)
+	}
 	if first := missPause(freeMisses + 1); first != 2*inHand {
 		t.Errorf("the first pause is %v", first)
 	}

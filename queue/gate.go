@@ -28,7 +28,7 @@ const (
 	// and the start of the run.
 	pickup = 10 * time.Millisecond
 
-	// inHand is the same for a job that the worker already holds.
+	// inHand is the same for a job that the worker already holds, at first: see slotLasts.
 	inHand = 5 * time.Millisecond
 
 	// late is how long after its slot a call may still leave. The guarantee allows 5 ms
@@ -44,6 +44,12 @@ const (
 // missPause returns how long a job waits after it missed this many slots in a row.
 func missPause(missed int) time.Duration {
 	return min(inHand<<min(missed-freeMisses, 10), maxMiss)
+}
+
+// slotLasts returns for how long a job that the worker holds may leave from the moment at which limits admit it. It grows
+// with each slot in a row that was over when it came: the answers of this Redis take longer.
+func slotLasts(missed int) time.Duration {
+	return min(inHand<<min(missed, 10), store.Horizon)
 }
 
 // gate runs the jobs of one queue: it holds each call until its slot, makes the call, and
@@ -153,9 +159,9 @@ func (g *gate) known(kind string) string {
 
 // newSlot asks for a slot near now until Redis answers. A lost reply may waste a slot, but
 // never leads to two calls.
-func (g *gate) newSlot(ctx context.Context, job *Running) (grant, error) {
+func (g *gate) newSlot(ctx context.Context, job *Running, missed int) (grant, error) {
 	for {
-		slot, err := g.askSlot(ctx, job)
+		slot, err := g.askSlot(ctx, job, missed)
 		if err == nil {
 			return slot, nil
 		}
@@ -165,14 +171,14 @@ func (g *gate) newSlot(ctx context.Context, job *Running) (grant, error) {
 	}
 }
 
-func (g *gate) askSlot(ctx context.Context, job *Running) (grant, error) {
+func (g *gate) askSlot(ctx context.Context, job *Running, missed int) (grant, error) {
 	var reply any
 	var sent time.Duration
 	err := g.limits.Run(ctx, func(calendars string) (err error) {
 		ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 		defer cancel()
 		sent = boottime.Now()
-		reply, err = store.SlotScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), g.queue, (2 * store.Horizon).Microseconds(), inHand.Microseconds(), calendars,
+		reply, err = store.SlotScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), g.queue, (2 * store.Horizon).Microseconds(), slotLasts(missed).Microseconds(), calendars,
 			job.ID, job.owner, job.tenant(), job.attributes, job.kind(), job.Cost, job.costs, g.lease.Microseconds())
 		return err
 	})

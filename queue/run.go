@@ -105,7 +105,7 @@ func (r *run) getSlot(ctx context.Context) *verdict {
 	}
 	if r.answer == answerSlot {
 		r.asked = boottime.Now()
-		next, err := r.newSlot(ctx, r.job)
+		next, err := r.newSlot(ctx, r.job, r.missed)
 		next.accepted = r.accepted
 		r.took, r.grant = boottime.Now()-r.asked, next
 		if err != nil {

@@ -175,7 +175,7 @@ func TestEndsThatMayWait(t *testing.T) {
 		if asks {
 			var err error
 			g := &gate{queue: r.queue, redis: d.redis, limits: d.limits, clock: d.clock}
-			if grant, err = g.newSlot(t.Context(), job); err != nil || grant.answer != "go" {
+			if grant, err = g.newSlot(t.Context(), job, 0); err != nil || grant.answer != "go" {
 				t.Fatalf("%+v, %v", grant, err)
 			}
 		}

@@ -12,6 +12,10 @@ var gateMutants = []mutant{
 		"clock", "a slot does not come back with a clock that is set back", "queue TestOnTime",
 	},
 	{
+		"queue/gate.go", `return min(inHand<<min(missed, 10), store.Horizon)`, `return inHand`,
+		"missing bound", "a job goes although the answers of Redis take longer than a slot", "queue TestMissesSlowDown|TestSlowScripts",
+	},
+	{
 		"queue/internal/boottime/boottime_linux.go", `if known == nil || (wall-known.wall).Abs() > maxDrift {`, `if known == nil || wall == known.wall+1 {`,
 		"clock", "a slot that passed while the machine slept is late", "queue/internal/boottime TestBootTime",
 	},

@@ -1,0 +1,51 @@
+package queue
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/throttle"
+)
+
+// slowScripts is a connection to a Redis that answers everything but scripts at once.
+type slowScripts struct {
+	net.Conn
+	script bool // the latest request was one
+}
+
+func (c *slowScripts) Write(b []byte) (int, error) {
+	if bytes.HasPrefix(b, []byte("*")) { // else it is more of the same request
+		c.script = bytes.Contains(b[:min(len(b), 20)], []byte("eval"))
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *slowScripts) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.script {
+		time.Sleep(40 * time.Millisecond) // more than a job has to leave at once
+	}
+	return n, err
+}
+
+// TestSlowScripts: a job whose slots are over when they come gets more time with each of them, and goes.
+func TestSlowScripts(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, limitsOf(limits.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1000), Per: []string{"tenant"}}), func(c *Config) {
+		var dialer net.Dialer
+		c.Redis.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, addr)
+			return &slowScripts{Conn: conn}, err
+		}
+	})
+	r.add(t, nil)
+	r.run(t)
+	r.wait(t)
+	if missed := r.seen.outcomes("missed"); missed < 2 || missed > 8 {
+		t.Errorf("it missed %d slots; want a few", missed)
+	}
+}
