@@ -63,7 +63,7 @@ func TestKeptJobIsNotCalled(t *testing.T) {
 		t.Errorf("given back it is marked %q", mark)
 	}
 	client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_owner", "w:1")
-	r.settles(t, settleQuestion{id: id, outcome: "refused", record: "throttled  0 0 0 0 0 the pool is full"})
+	r.settles(t, settleQuestion{id: id, outcome: "refused", record: "throttled  0 0 0 0 0   the pool is full"})
 	if log := store.ReadLog(r.field(t, id, "hg_log")); len(log) == 0 || log[len(log)-1].What != lifecycle.EventParked || log[len(log)-1].Detail != "the pool is full" {
 		t.Errorf("its log is %+v", log)
 	}

@@ -332,7 +332,7 @@ func (g *gate) call(ctx context.Context, h *handler, job *Running, early *decode
 // finish settles a job whose slot is used: the outcome of its call, and where the job goes.
 func (g *gate) finish(ctx context.Context, job *Running, v verdict) verdict {
 	question := job.settled(settleFree)
-	question.hold, question.actual, question.record = v.hold, v.actual, v.record(job)
+	question.hold, question.actual = v.hold, v.actual
 	if job.Probe && v.answer != "" && !errors.Is(v.err, context.Canceled) {
 		question.probe = "up"
 	}
@@ -356,6 +356,11 @@ func (g *gate) finish(ctx context.Context, job *Running, v verdict) verdict {
 		question.hold.reason = check.Printable(v.hold.reason, maxWords)
 		g.pauses.add(job.scope(v.hold), g.clock.now(), v.hold.length)
 	}
+	var taken, attributes string
+	if counts, names := g.limits.Counts(); counts {
+		taken, attributes = job.taken(question.actual), job.attributesIn(names)
+	}
+	question.record = v.record(job, taken, attributes)
 	question.to, question.message = v.place(job, g.clock.now())
 	switch settled := g.settle(question); {
 	case !settled.mine:

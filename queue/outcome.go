@@ -151,7 +151,8 @@ type verdict struct {
 
 // record encodes the run for the history that settle.lua writes. It is "" for a job that
 // goes back to its lane without a call.
-func (v verdict) record(job *Running) string {
+// taken and attributes are for conformance: see [Running.taken] and [Running.attributesIn].
+func (v verdict) record(job *Running, taken, attributes string) string {
 	if v.outcome == lifecycle.Parked && v.answer == "" {
 		return ""
 	}
@@ -169,7 +170,7 @@ func (v verdict) record(job *Running) string {
 	if retry, ok := errors.AsType[*retryError](v.err); ok {
 		again = retry.after
 	}
-	return fmt.Sprintf("%s %s %d %d %d %d %d %s", v.outcome, v.answer, attempt, called, took.Microseconds(), again.Microseconds(), kept, reason)
+	return fmt.Sprintf("%s %s %d %d %d %d %d %s %s %s", v.outcome, v.answer, attempt, called, took.Microseconds(), again.Microseconds(), kept, taken, attributes, reason)
 }
 
 // judge returns the verdict on the error of a handler h.

@@ -321,10 +321,10 @@ func TestRecordIsOnce(t *testing.T) {
 			if v.outcome == "" {
 				v.outcome = lifecycle.Retried
 			}
-			q := settleQuestion{id: id, owner: "o", tenant: "a%20b", kind: "call", outcome: settlement(outcome), text: "archived why", record: v.record(&Running{Attempt: 1, kept: true})}
+			q := settleQuestion{id: id, owner: "o", tenant: "a%20b", kind: "call", outcome: settlement(outcome), text: "archived why", record: v.record(&Running{Attempt: 1, kept: true}, "", "")}
 			if outcome == "forgotten" { // once it is done
 				v.outcome, q.outcome = lifecycle.Done, "done"
-				q.record = v.record(&Running{Attempt: 1})
+				q.record = v.record(&Running{Attempt: 1}, "", "")
 			}
 			q.to = map[string]string{"done": "kept 60", "forgotten": "gone", "failed": "archived", "free": "retry 1000000 1"}[outcome]
 			q.to = cmp.Or(q.to, "lane")

@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
@@ -336,7 +337,7 @@ func (r *rig) dispatcher() *dispatcher {
 // chores returns the chores without a worker, for tests that do them themselves.
 func (r *rig) chores() *chores.Chores {
 	client := r.server.Client()
-	return chores.New(r.queue, client, &effective.Calendars{Queue: r.queue, Redis: client}, discardLogger())
+	return chores.New(r.queue, partition.Layout{Queue: r.queue, N: 1}, client, &effective.Calendars{Queue: r.queue, Redis: client}, discardLogger())
 }
 
 // release makes rounds with the given room while there is more to do at once. It returns the

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -267,6 +268,31 @@ func newRunning(queue, id string, task asynqwire.Message) *Running {
 // tenant and kind return the escaped names that the scripts use.
 func (job *Running) tenant() string { return rediskey.Escape(job.Tenant) }
 func (job *Running) kind() string   { return rediskey.Escape(job.Kind) }
+
+// taken returns what the job's call took of the limits, "COST;unit=n;…" with its actual costs before those that it was
+// enqueued with.
+func (job *Running) taken(actual string) string {
+	parts := []string{strconv.FormatInt(job.Cost, 10)}
+	expected, _ := store.EncodeCosts(job.Costs) // not the text, which may be that of a task of asynq's own client
+	for _, costs := range []string{actual, expected} {
+		if costs != "" {
+			parts = append(parts, costs)
+		}
+	}
+	return strings.Join(parts, ";")
+}
+
+// attributesIn returns those of the job's attributes that are in a list, as "name=value;…".
+func (job *Running) attributesIn(names []string) string {
+	var parts []string
+	for part := range strings.SplitSeq(job.attributes, ";") {
+		name, value, _ := strings.Cut(part, "=")
+		if slices.Contains(names, name) && !strings.ContainsFunc(value, func(c rune) bool { return c <= ' ' || c == 0x7f }) {
+			parts = append(parts, part)
+		}
+	}
+	return strings.Join(parts, ";")
+}
 
 // lockedError reports a job that this worker cannot decrypt. Another worker may have the key, or it
 // is added later, so the job waits.

@@ -213,7 +213,7 @@ func (s *session) prepare() {
 			s.dispatchers = append(s.dispatchers, d)
 			s.recoverers = append(s.recoverers, &recoverer{
 				queue: name, of: of, worker: s.id, redis: s.redis, live: s.live[name], logger: s.logger,
-				chores: chores.New(name, s.redis, limits, s.logger), roles: s.roles,
+				chores: chores.New(name, of, s.redis, limits, s.logger), roles: s.roles,
 			})
 		}
 	}

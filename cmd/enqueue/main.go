@@ -100,7 +100,7 @@ some lines were rejected, or the command was interrupted.`,
 	root.PersistentFlags().BoolVar(&o.json, "json", false, "print JSON")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(sendCommand(&o), bulkCommand(&o), statusCommand(&o), tenantsCommand(&o), limitsCommand(&o),
-		pauseCommand(&o), resumeCommand(&o), unregisterCommand(&o), auditCommand(&o), periodicCommand(&o), explainCommand(&o), failuresCommand(&o), jobsCommand(&o), workersCommand(&o), estimateCommand(&o), endpointsCommand(&o), serveCommand(&o), healthcheckCommand(), keysCommand(&o))
+		pauseCommand(&o), resumeCommand(&o), unregisterCommand(&o), auditCommand(&o), periodicCommand(&o), explainCommand(&o), conformanceCommand(&o), failuresCommand(&o), jobsCommand(&o), workersCommand(&o), estimateCommand(&o), endpointsCommand(&o), serveCommand(&o), healthcheckCommand(), keysCommand(&o))
 	root.AddCommand(verbCommands(&o)...)
 	root.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {

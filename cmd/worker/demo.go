@@ -217,6 +217,11 @@ func (d *demo) account(ctx context.Context) error {
 		fmt.Fprintf(d.out, "  %-8s %-8s %-16s  %6d of %6d allowed (%.3f), rejected by the provider: %d\n",
 			l.kind, l.who(), per(l.rate, cmp.Or(l.unit, "calls")), u.sent, u.allowed, u.part(), u.rejected)
 	}
+	most, err := d.most(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(d.out, "  %s\n", most)
 	paid := d.providers.stripe.Stats()
 	fmt.Fprintf(d.out, "  the account's calls: stark %d, wayne %d; charges %d, of which for the second time: %d\n",
 		paid["stark"].Accepted, paid["wayne"].Accepted, len(d.providers.stripe.Ledger()), d.providers.stripe.Doubles())

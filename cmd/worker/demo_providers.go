@@ -83,6 +83,10 @@ func demoLimits() limits.Set {
 			set.Queues["payment"] = limits.Queue{Kinds: []string{"payment"}, Limits: []limits.Limit{{Name: "account", Algorithm: throttle.LeakyBucket, Rate: l.rate}}}
 		}
 	}
+	for name, q := range set.Queues {
+		q.Conformance = true
+		set.Queues[name] = q
+	}
 	return set
 }
 

@@ -89,9 +89,10 @@ func (a *API) limits(r *request) (answer, error) {
 		MaxQueueBytes   int64             `json:"max_queue_bytes,omitempty"`
 		MaxRetention    float64           `json:"max_retention_seconds,omitempty"`
 		Durability      limits.Durability `json:"durability"`
+		Conformance     bool              `json:"conformance"`
 		SendWindows     map[string]string `json:"send_windows"`
 		Overrides       []overriddenJSON  `json:"overrides"`
-	}{[]ruleJSON{}, list(published.Kinds), published.MaxBacklog, published.MaxBacklogBytes, published.MaxQueue, published.MaxQueueBytes, published.MaxRetention.Seconds(), cmp.Or(published.Durability, limits.Primary), map[string]string{}, []overriddenJSON{}}
+	}{[]ruleJSON{}, list(published.Kinds), published.MaxBacklog, published.MaxBacklogBytes, published.MaxQueue, published.MaxQueueBytes, published.MaxRetention.Seconds(), cmp.Or(published.Durability, limits.Primary), published.Conformance, map[string]string{}, []overriddenJSON{}}
 	for _, f := range all {
 		out.Limits = append(out.Limits, ruleOf(f))
 	}

@@ -102,7 +102,8 @@ func TestSchemas(t *testing.T) {
 		"ItemResult": itemResult{}, "BatchResult": batchAnswer{}, "Pause": pauseJSON{}, "Fault": faultJSON{}, "Outlook": outlookJSON{}, "Overview": overviewJSON{},
 		"TenantRow": rowJSON{}, "Filed": asFiled{}, "Limit": ruleJSON{}, "LimitState": limitJSON{}, "Override": overriddenJSON{}, "Event": eventJSON{},
 		"Tenant": tenantJSON{}, "JobRow": rowJobJSON{}, "TimelineEntry": timelineJSON{}, "JobDetail": jobJSON{}, "Tally": tallyJSON{},
-		"FailureGroup": failureJSON{}, "LimitPreview": changedJSON{}, "Estimate": estimateJSON{}, "AuditEntry": auditJSON{}, "Point": point{}, "History": historyJSON{}, "Shares": sharesJSON{}, "Share": shareJSON{},
+		"FailureGroup": failureJSON{}, "Conformance": conformanceJSON{}, "ConformanceBucket": bucketJSON{}, "ConformanceHour": hourJSON{}, "Violation": violationJSON{}, "ViolationCause": causeJSON{},
+		"LimitPreview": changedJSON{}, "Estimate": estimateJSON{}, "AuditEntry": auditJSON{}, "Point": point{}, "History": historyJSON{}, "Shares": sharesJSON{}, "Share": shareJSON{},
 		"Worker": workerJSON{}, "Breaker": breakerJSON{}, "Quota": quotaJSON{}, "Provider": providerJSON{}, "Reload": reloadJSON{},
 		"Algorithm": bench{}, "Taken": takenJSON{}, "Unshaped": unshapedJSON{}, "Redis": redisJSON{},
 	}

@@ -298,6 +298,17 @@ func TestJobs(t *testing.T) {
 	}
 	r.want(200, `"total":1`, "GET", at+"/failures?tenant=acme", "")
 	r.want(200, `"groups":[]`, "GET", at+"/failures?tenant=nobody", "")
+	r.want(200, `"counts":false`, "GET", at+"/conformance", "")
+	now := r.redis.Time(t.Context()).Val().UTC()
+	hours := fmt.Sprintf("%d 3 2 %d 4 3", now.Hour(), now.UnixMicro())
+	r.redis.HSet(t.Context(), "headgate:{"+r.queue+"}:conformance:"+now.Format(time.DateOnly), "tenant:acme", hours, "account:", fmt.Sprintf("%d 1 2", now.Hour()))
+	if got := r.want(200, `"total":2`, "GET", at+"/conformance?hours=2&n=1", ""); len(got.get(t, "buckets").([]any)) != 1 || !strings.Contains(got.body, `"took":4,"allowed":3,"causes":[]`) {
+		t.Errorf("%s", got.body)
+	}
+	r.want(200, `"total":1`, "GET", at+"/conformance?limit=account", "")
+	r.want(400, `"hours"`, "GET", at+"/conformance?hours=0", "")
+	r.want(400, `"hours"`, "GET", at+"/conformance?hours=721", "")
+	r.want(400, `"n"`, "GET", at+"/conformance?n=0", "")
 	group := func(outcome, kind, reason any) string {
 		return string(mustJSON(map[string]any{"outcome": outcome, "kind": kind, "reason": reason}))
 	}

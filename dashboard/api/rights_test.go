@@ -50,7 +50,7 @@ func TestKeyOfSomeQueuesAndKinds(t *testing.T) {
 	r.want(403, "not valid for queue theirs", "POST", "/jobs", `{"kind":"routed","tenant":"acme","payload":1}`) // goes there unless told otherwise
 	r.want(403, "not valid for queue theirs", "POST", "/jobs", strings.TrimSuffix(job("mine", "mail"), "}")+`,"on_failure":`+job("theirs", "mail")+"}")
 	r.want(207, `"refused":1`, "POST", "/jobs/batch", job("mine", "mail")+"\n"+job("theirs", "mail"), "Content-Type", ndjson)
-	for _, path := range []string{"", "/history", "/shares", "/tenants", "/tenants/acme", "/jobs?state=waiting", "/jobs/" + mail, "/failures", "/limits"} {
+	for _, path := range []string{"", "/history", "/shares", "/tenants", "/tenants/acme", "/jobs?state=waiting", "/jobs/" + mail, "/failures", "/conformance", "/limits"} {
 		r.want(403, "not valid for this queue", "GET", "/queues/theirs"+path, "")
 		if path != "/jobs/"+mail {
 			r.want(200, "", "GET", "/queues/mine"+path, "")
@@ -89,6 +89,7 @@ func TestKeyOfSomeQueuesAndKinds(t *testing.T) {
 	r.want(403, "single kinds", "POST", at+"/pause", `{"tenant":"acme","reason":"x"}`)
 	r.want(403, "all kinds", "PUT", at+"/tenants/acme/limits/tenant", `{"rate":"1/m","reason":"x"}`)
 	r.want(403, "single tenants or kinds", "GET", at+"/failures", "")
+	r.want(403, "single tenants or kinds", "GET", at+"/conformance", "")
 	r.want(200, `"jobs":1`, "POST", at+"/actions", `{"verb":"cancel","kind":"mail","reason":"x"}`)
 	r.want(200, `"waiting":1`, "GET", at, "")
 }

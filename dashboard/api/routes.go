@@ -53,6 +53,8 @@ func (a *API) table() []route {
 		{method: post, path: "/queues/{q}/pause", scopes: operate, changes: true, handle: a.pause},
 		{method: post, path: "/queues/{q}/resume", scopes: operate, changes: true, handle: a.resume},
 
+		{method: get, path: "/queues/{q}/conformance", scopes: read, whole: true, handle: a.conformance},
+
 		{method: get, path: "/queues/{q}/limits", scopes: read, handle: a.limits},
 		{method: put, path: "/queues/{q}/tenants/{t}/limits/{limit}", scopes: operate, handle: a.setLimit},
 		{method: del, path: "/queues/{q}/tenants/{t}/limits/{limit}", scopes: operate, changes: true, handle: a.clearLimit},

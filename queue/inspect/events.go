@@ -131,8 +131,8 @@ func eventsOf(ctx context.Context, client redis.UniversalClient, queue string, a
 	return all[:min(n, len(all))], nil
 }
 
-// eventsAtATime is how many entries of the stream are read at a time. Each has at least
-// one event.
+// eventsAtATime is how many entries of the stream are read at a time. Each has at least one event, or is of a call that
+// is only counted.
 const eventsAtATime = 100
 
 // readEvents reads the events of a partition.
@@ -195,10 +195,13 @@ func readEntry(queue string, entry redis.XMessage) []Event {
 			return events
 		}
 		words := append(strings.SplitN(text, "\t", 4), "", "", "", "")
-		run := append(strings.SplitN(words[3], " ", 8), "", "", "", "", "", "", "", "")
+		run := append(strings.SplitN(words[3], " ", 10), "", "", "", "", "", "", "", "", "", "")
+		if run[0] == store.Lost || run[0] == store.Direct { // calls that are counted, and no events
+			continue
+		}
 		events = append(events, Event{
 			ID: id + "." + strconv.Itoa(i), At: time.UnixMilli(number(millis)), Queue: partition.QueueOf(queue), Job: words[0], Kind: store.Unescape(words[1]), Tenant: store.Unescape(words[2]),
-			Outcome: lifecycle.Outcome(run[0]), Answer: lifecycle.Answer(run[1]), Attempt: int(number(run[2])), Took: time.Duration(number(run[4])) * time.Microsecond, Reason: run[7],
+			Outcome: lifecycle.Outcome(run[0]), Answer: lifecycle.Answer(run[1]), Attempt: int(number(run[2])), Took: time.Duration(number(run[4])) * time.Microsecond, Reason: run[9],
 		})
 	}
 }

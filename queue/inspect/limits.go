@@ -29,7 +29,7 @@ func LimitsInForce(ctx context.Context, client redis.UniversalClient, queue, ten
 	if err == nil {
 		var home string
 		if home, _, err = store.HomeOf(ctx, client, l, tenant); err == nil {
-			e, _, err = effective.ReadTenant(ctx, client, home, field)
+			e, _, err = effective.ReadTenants(ctx, client, home, field)
 		}
 	}
 	if err != nil {

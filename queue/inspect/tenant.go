@@ -235,7 +235,7 @@ func (in *Inspector) Preview(ctx context.Context, queue, tenant, limit string, c
 	if err != nil {
 		return Preview{}, err
 	}
-	e, rules, err := effective.ReadTenant(ctx, in.redis, home, escaped)
+	e, rules, err := effective.ReadTenants(ctx, in.redis, home, escaped)
 	if err != nil {
 		return Preview{}, fmt.Errorf("limits of queue %q: %w", queue, err)
 	}

@@ -54,6 +54,10 @@ type Queue struct {
 	// Durability says when a job of this queue is accepted. "" means [Primary].
 	Durability Durability
 
+	// Conformance says that the workers count what leaves under each limit, so that
+	// [inspect.Conformance] can tell whether the limits were kept to.
+	Conformance bool
+
 	// Partitions is over how many partitions the tenants are spread, at most [MaxPartitions]. Each
 	// is in a slot of a Redis Cluster of its own, and so on one of its nodes. All limits must be per
 	// tenant then but those that are [Limit.Leased], of which one may be a token bucket or a leaky

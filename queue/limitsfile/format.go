@@ -20,7 +20,7 @@ func Format(set limits.Set) ([]byte, error) {
 	for name, q := range set.Queues {
 		out := queueText{
 			Kinds: q.Kinds, MaxBacklog: q.MaxBacklog, MaxBacklogBytes: q.MaxBacklogBytes, MaxQueue: q.MaxQueue, MaxQueueBytes: q.MaxQueueBytes,
-			SendWindows: map[string]string{},
+			Conformance: q.Conformance, SendWindows: map[string]string{},
 		}
 		if q.MaxRetention > 0 {
 			out.MaxRetention = q.MaxRetention.String()
@@ -91,6 +91,7 @@ type (
 		MaxQueueBytes   int64             `yaml:"max_queue_bytes,omitempty"`
 		MaxRetention    string            `yaml:"max_retention,omitempty"`
 		Durability      limits.Durability `yaml:"durability,omitempty"`
+		Conformance     bool              `yaml:"conformance,omitempty"`
 		Partitions      int               `yaml:"partitions,omitempty"`
 		SendWindows     map[string]string `yaml:"send_windows,omitempty"`
 	}

@@ -85,6 +85,7 @@ func generated(t *rapid.T) limits.Set {
 			queue.Limits = slices.DeleteFunc(queue.Limits, func(l limits.Limit) bool { return !slices.Contains(l.Per, "tenant") })
 			pinned = true
 		}
+		queue.Conformance = maybe("conformance")
 		if maybe("durable") {
 			queue.Durability = limits.Replicated
 		}

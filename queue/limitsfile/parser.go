@@ -164,6 +164,7 @@ func (p *parser) queue(name string, node *yaml.Node, path string) limits.Queue {
 		"max_retention":     p.Duration(&q.MaxRetention),
 		"partitions":        p.partitions(&q.Partitions),
 		"durability":        p.durability(&q.Durability),
+		"conformance":       p.Yes(&q.Conformance),
 		"send_windows": func(node *yaml.Node, path string) {
 			q.SendWindows = map[string]sendwindow.Window{}
 			p.Entries(node, path, func(kind, value *yaml.Node, at string) {

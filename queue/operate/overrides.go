@@ -128,7 +128,7 @@ func editOverrides(
 			}
 		}
 		overrides := store.Key(home, "overrides")
-		e, rules, err := effective.ReadTenant(ctx, tx, home, field)
+		e, rules, err := effective.ReadTenants(ctx, tx, home, field)
 		if err != nil {
 			return err
 		}

@@ -409,6 +409,7 @@ func stored(set limits.Set, layout partition.Layout) (map[string]string, error) 
 		Limits: []effective.Limit{}, Attributes: effective.Attributes(q), Kinds: q.Kinds,
 		MaxBacklog: q.MaxBacklog, MaxBacklogBytes: q.MaxBacklogBytes, MaxQueue: q.MaxQueue, MaxQueueBytes: q.MaxQueueBytes,
 		MaxRetention: int64(q.MaxRetention / time.Second),
+		Conformance:  q.Conformance,
 		SendWindows:  map[string]string{},
 	}
 	if q.Durability != limits.Primary { // the default

@@ -10,6 +10,7 @@ import { AwayBanner, Boundary, EmptyState, ErrorState, Skeleton } from './ui/sta
 import { Toasts } from './ui/toast';
 import { ApiError } from './api';
 import { Changes } from './pages/activity';
+import { ConformancePage } from './pages/conformance';
 import { FailuresPage } from './pages/failures';
 import { JobPage } from './pages/job';
 import { LabPage } from './pages/lab';
@@ -36,6 +37,7 @@ function placeOf(path: string[], fallback: string | undefined): Place {
 		if (what === 'tenants') return { title: 'Tenants', area: 'tenants', queue, page: <TenantsPage key={queue} queue={queue} /> };
 		if (what === 'jobs' && id !== undefined) return { title: `Job ${id}`, area: 'failures', queue, page: <JobPage key={key} queue={queue} id={id} /> };
 		if (what === 'failures') return { title: 'Failures', area: 'failures', queue, page: <FailuresPage key={queue} queues={[queue]} /> };
+		if (what === 'conformance') return { title: 'Conformance', area: 'limits', queue, page: <ConformancePage key={queue} queue={queue} /> };
 		if (what === 'limits') return { title: 'Limits', area: 'limits', queue, page: <LimitsPage key={queue} queue={queue} /> };
 	}
 	if (first === 'failures' && queueNames.value.length > 0) return { title: 'Failures', area: 'failures', page: <FailuresPage queues={queueNames.value} /> };
@@ -57,7 +59,7 @@ function NoQueueYet() {
 	return <EmptyState title="No queue yet" icon="idle">A queue appears once its limits are published or a job is enqueued.</EmptyState>;
 }
 
-const areas = ['tenants', 'failures', 'limits'];
+const areas = ['tenants', 'failures', 'limits', 'conformance'];
 
 export function App() {
 	useSession();

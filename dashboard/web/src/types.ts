@@ -71,11 +71,16 @@ export interface Provider {
 	quotas?: { account: string; name: string; limit: number; remaining: number; resets_at?: string }[] | null;
 }
 export interface History { queue: string; step_seconds: number; from: string; points: { sent: number; allowed?: number; waiting: number; answers: Answers }[] }
+export interface ViolationCause { what: 'run' | 'changed' | 'ended' | 'lost'; at: string; actor?: string; reason?: string; before?: string; after?: string }
+export interface ConformanceHour { at: string; most: number; allowed: number; over?: { at: string; took: number; allowed: number; causes: ViolationCause[] } }
+export interface ConformanceBucket { limit: string; values: Record<string, string>; window_seconds?: number; hours: ConformanceHour[] }
+/** How calls kept to the limits of a queue. */
+export interface Conformance { counts: boolean; from: string; to: string; buckets: ConformanceBucket[]; total: number; missed: string[] }
 export interface FailureKey { outcome: string; kind: string; reason: string }
 export interface FailureGroup extends FailureKey { jobs: number; tenants: number; newest: string; example: string; job: string; hours: number[] }
 export interface Override extends LimitState { tenant: string }
 export interface Limits {
-	limits: LimitState[]; kinds: string[]; max_backlog?: number; max_backlog_bytes?: number; max_queue?: number; max_queue_bytes?: number; max_retention_seconds?: number; send_windows?: Record<string, string> | null;
+	limits: LimitState[]; kinds: string[]; max_backlog?: number; max_backlog_bytes?: number; max_queue?: number; max_queue_bytes?: number; max_retention_seconds?: number; conformance: boolean; send_windows?: Record<string, string> | null;
 	overrides?: Override[] | null;
 }
 export interface Reload { worker: string; path: string; at: string; error?: string }

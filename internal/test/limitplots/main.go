@@ -1,7 +1,7 @@
-// Command limitplots makes the figures of docs/limits.md, and that of docs/direct.md: it runs every algorithm of
+// Command limitplots makes the figures of docs/limits.md, and those of docs/direct.md and docs/conformance.md: it runs every algorithm of
 // package throttle and shows what it lets through.
 //
-//	limitplots [-o DIR]   writes an SVG plot of each algorithm, and one of two sides that share a limit
+//	limitplots [-o DIR]   writes SVG plots: one of each algorithm, of two sides that share a limit, and of counts by the clock
 //	limitplots bursts     prints the max number of calls within a short time
 //	limitplots bytes      prints the Redis memory of a bucket; needs redis-server
 //	limitplots shards     prints how many permits of a sharded bucket are found
@@ -90,5 +90,12 @@ func writePlots(ctx context.Context, client *redis.Client, dir string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "sides.svg"), both, 0o644)
+	if err := os.WriteFile(filepath.Join(dir, "sides.svg"), both, 0o644); err != nil {
+		return err
+	}
+	windows, err := playWindows(ctx, client)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "windows.svg"), windows, 0o644)
 }

@@ -189,6 +189,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	r.do(200, "GET", at+"/jobs/"+id, "")
 	r.do(200, "GET", at+"/jobs?state=archived&reason=try", "")
 	r.do(200, "GET", at+"/failures", "")
+	r.do(200, "GET", at+"/conformance", "")
 	r.do(409, "POST", at+"/jobs/"+id+"/cancel", `{"reason":"again"}`)
 	r.do(200, "POST", at+"/jobs/"+id+"/retry", `{"reason":"a try"}`)
 	r.do(200, "POST", at+"/jobs/"+id+"/run", `{"reason":"a try"}`)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/queue/internal/conformance"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -18,9 +20,13 @@ import (
 // Every is the interval between the chores of a queue.
 const Every = 3 * time.Second
 
+// forgets is after how long without being asked the calls that were counted are dropped from memory.
+const forgets = 10 * time.Minute
+
 // Chores is the periodic work that the worker that watches a queue does: it sweeps a
 // slice of the lanes, deletes jobs whose retention is over, moves archived jobs before
-// asynq deletes them, and logs new faults of the scripts.
+// asynq deletes them, logs new faults of the scripts, and counts the calls of a queue that
+// says so.
 type Chores struct {
 	queue   string
 	redis   redis.UniversalClient
@@ -28,13 +34,18 @@ type Chores struct {
 	limits  *effective.Calendars
 	archive Archiver
 	faults  FaultLog
-	due     chan struct{} // has a value when the chores are due
-	cursor  string        // of the sweep
+	auditor *conformance.Auditor // of the whole queue, in its first partition; else nil
+	due     chan struct{}        // has a value when the chores are due
+	cursor  string               // of the sweep
 }
 
-// New returns the chores of a queue. Its recoverer calls [Chores.Ask] when they are due.
-func New(queue string, client redis.UniversalClient, limits *effective.Calendars, logger *slog.Logger) *Chores {
-	return &Chores{queue: queue, redis: client, logger: logger, limits: limits, due: make(chan struct{}, 1), cursor: "0"}
+// New returns the chores of a partition of a queue. Its recoverer calls [Chores.Ask] when they are due.
+func New(home string, of partition.Layout, client redis.UniversalClient, limits *effective.Calendars, logger *slog.Logger) *Chores {
+	c := &Chores{queue: home, redis: client, logger: logger, limits: limits, due: make(chan struct{}, 1), cursor: "0"}
+	if home == of.Queue {
+		c.auditor = conformance.NewAuditor(of, client)
+	}
+	return c
 }
 
 // Run does the chores each time they are due, until ctx is done.
@@ -44,6 +55,9 @@ func (c *Chores) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-time.After(forgets):
+			c.forget() // another worker watches the queue
+			continue
 		case <-c.due:
 		}
 		err := c.do(ctx)
@@ -74,7 +88,19 @@ func (c *Chores) do(ctx context.Context) error {
 	if err == nil {
 		err = cmp.Or(c.archive.Sweep(ctx, c.redis, c.queue, c.logger), c.Forget(ctx))
 	}
+	if counts, _ := c.limits.Counts(); counts && c.auditor != nil {
+		err = cmp.Or(err, c.auditor.Count(ctx))
+	} else {
+		c.forget()
+	}
 	return err
+}
+
+// forget frees the memory of the calls that are not counted any more.
+func (c *Chores) forget() {
+	if c.auditor != nil {
+		c.auditor.Forget()
+	}
 }
 
 // Sweep runs the sweep over the next slice of the lanes.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,6 +23,8 @@ type Calendars struct {
 	text   string
 	leased bool
 	until  time.Time
+
+	counted atomic.Pointer[[]string] // see Counts
 }
 
 // Text returns the calendars in the form that scripts take, read at most 5 s ago.
@@ -43,6 +46,10 @@ func (c *Calendars) Text(ctx context.Context) (string, error) {
 		return "", err
 	}
 	c.leased = slices.ContainsFunc(stored.Limits, func(l Limit) bool { return l.Spec.Leased })
+	c.counted.Store(nil)
+	if stored.Conformance {
+		c.counted.Store(&stored.Attributes)
+	}
 	if c.Seen != nil {
 		c.Seen(c.Queue, stored.Kinds)
 	}
@@ -59,6 +66,15 @@ func (c *Calendars) Leased(ctx context.Context) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.leased
+}
+
+// Counts reports whether the calls of the queue are counted for conformance, and by which attributes its lanes
+// differ, as of the latest [Calendars.Text]. It never waits.
+func (c *Calendars) Counts() (counts bool, attributes []string) {
+	if counted := c.counted.Load(); counted != nil {
+		return true, *counted
+	}
+	return false, nil
 }
 
 // Run runs a script with the calendars. If the script reports that one is missing,

@@ -48,9 +48,10 @@ type (
 		Limits          []Limit  `json:"limits"`
 		Kinds           []string `json:"kinds"`
 
-		Durability limits.Durability `json:"durability,omitempty"` // "": primary
-		Partitions int               `json:"partitions,omitempty"` // 0: one
-		From       *store.Before     `json:"from,omitempty"`       // nil: no tenant moves
+		Durability  limits.Durability `json:"durability,omitempty"` // "": primary
+		Conformance bool              `json:"conformance,omitempty"`
+		Partitions  int               `json:"partitions,omitempty"` // 0: one
+		From        *store.Before     `json:"from,omitempty"`       // nil: no tenant moves
 
 		SendWindows map[string]string `json:"send_windows,omitempty"` // by kind
 		Windows     []string          `json:"windows,omitempty"`      // all of them, including those of tenants
@@ -201,7 +202,7 @@ var errUnreadable = errors.New("the limits in Redis are damaged; publish them ag
 func (s Queue) Decode() (limits.Queue, error) {
 	q := limits.Queue{
 		Kinds: s.Kinds, MaxBacklog: s.MaxBacklog, MaxBacklogBytes: s.MaxBacklogBytes, MaxQueue: s.MaxQueue, MaxQueueBytes: s.MaxQueueBytes,
-		MaxRetention: time.Duration(s.MaxRetention) * time.Second, Durability: s.Durability, Partitions: s.Partitions,
+		MaxRetention: time.Duration(s.MaxRetention) * time.Second, Durability: s.Durability, Conformance: s.Conformance, Partitions: s.Partitions,
 	}
 	for _, stored := range s.Limits {
 		limit, err := stored.Decode()

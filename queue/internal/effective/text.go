@@ -15,24 +15,29 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// ReadTenant reads the limits of a queue, and the differences and overrides of one
-// escaped tenant.
-func ReadTenant(ctx context.Context, client redis.Cmdable, queue, tenant string) (e Limits, rules []limits.Limit, err error) {
+// ReadTenants reads the limits of a queue, and the differences and overrides of escaped tenants.
+func ReadTenants(ctx context.Context, client redis.Cmdable, queue string, tenants ...string) (e Limits, rules []limits.Limit, err error) {
+	fields := []string{"*"}
+	for _, tenant := range tenants {
+		fields = append(fields, "t:"+tenant)
+	}
 	pipe := client.Pipeline()
-	limits := pipe.HMGet(ctx, store.Key(queue, "limits"), "*", "t:"+tenant)
-	overrides := pipe.HMGet(ctx, store.Key(queue, "overrides"), tenant)
+	limits := pipe.HMGet(ctx, store.Key(queue, "limits"), fields...)
+	overrides := pipe.HMGet(ctx, store.Key(queue, "overrides"), tenants...)
 	now := store.AddTime(ctx, pipe, client, store.Key(queue, "limits"))
 	if err := store.Execute(ctx, pipe); err != nil {
 		return e, nil, err
 	}
 	stored, changed := map[string]string{}, map[string]string{}
-	for i, name := range []string{"*", "t:" + tenant} {
+	for i, name := range fields {
 		if text, ok := limits.Val()[i].(string); ok {
 			stored[name] = text
 		}
 	}
-	if text, ok := overrides.Val()[0].(string); ok {
-		changed[tenant] = text
+	for i, tenant := range tenants {
+		if text, ok := overrides.Val()[i].(string); ok {
+			changed[tenant] = text
+		}
 	}
 	if e, err = Read(stored, changed, now.Val()); err != nil {
 		return e, nil, err
@@ -174,12 +179,15 @@ func (e Limits) Texts() map[string]string {
 	for kind, window := range e.Queue.SendWindows {
 		all["send_windows: "+kind] = window
 	}
+	if e.Queue.Conformance {
+		all["conformance"] = "true"
+	}
 	if len(e.Queue.Kinds) > 0 {
 		all["kinds"] = strings.Join(e.Queue.Kinds, ", ")
 	}
 	for i, limit := range e.Queue.Limits {
 		name := limit.Name
-		if slices.Contains([]string{"kinds", "max_backlog", "max_backlog_bytes", "max_queue", "max_queue_bytes", "max_retention", "durability", "partitions"}, name) {
+		if slices.Contains([]string{"kinds", "max_backlog", "max_backlog_bytes", "max_queue", "max_queue_bytes", "max_retention", "durability", "partitions", "conformance"}, name) {
 			name = "limit " + name // the setting of the queue has the name
 		}
 		all[name] = string(limit.Text.Algorithm) + " " + e.Of(i, "").String() + limit.details()

@@ -93,6 +93,7 @@ local function answer()
   end
   local permits = hold_permits(limits.permits)
   count(headgate .. 'totals', 'direct', 1)
+  event_of_slot(id, lane_name(tenant, attributes), DIRECT, c > 0 and c or now, costs_taken(cost, more))
   return {'go', born, int(call.own), int(c), int(now), permits, marks}
 end
 

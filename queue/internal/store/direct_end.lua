@@ -41,6 +41,10 @@ if what == 'pause' then
 end
 
 if (what == 'cancel' and slot > 0) or actual ~= '' then
+  -- It counts as what it was given at its slot: that is taken back, and what it used counts instead.
+  local lane, taken = lane_name(tenant, attributes), costs_taken(cost, more)
+  event_of_slot(id, lane, DIRECT, slot, '-' .. taken)
+  if what ~= 'cancel' then event_of_slot(id, lane, DIRECT, slot, cost .. ';' .. actual .. ';' .. more) end
   attempt('limits', function()
     set_calendars(ARGV[2])
     local list, costs = limits().all, costs_read(cost, more)

@@ -160,18 +160,30 @@ local function costs_read(cost, more)
   return costs
 end
 
--- A run is "outcome answer attempt called_us took_us again_us kept reason": what happened
--- in a run of a job, as settle.lua receives it and events keep it. run_read returns nil
--- if the text has another form. run_kept reports whether the job's log keeps the run.
+-- costs_taken returns what a call takes, "COST;unit=n;...".
+local function costs_taken(cost, more)
+  cost = cost or '1'
+  return (more or '') ~= '' and cost .. ';' .. more or cost
+end
+
+-- Outcomes in the events of calls that only calls.lua reads: a call without a job, which has a slot; and
+-- a run whose worker died, which may have made its call.
+local DIRECT, LOST = 'direct', 'lost'
+
+-- A run is "outcome answer attempt called_us took_us again_us kept taken attributes reason": what
+-- happened in a run of a job, as settle.lua receives it and events keep it. taken and attributes are
+-- '' unless the queue counts calls (calls.lua). run_read returns nil if the text has another form.
+-- run_kept reports whether the job's log keeps the run.
 local function run_write(run)
   return table.concat({
-    run.outcome, run.answer or '', run.attempt, int(run.called or 0), int(run.took or 0), int(run.again or 0), run.kept and 1 or 0, run.reason or '',
+    run.outcome, run.answer or '', run.attempt or 0, int(run.called or 0), int(run.took or 0), int(run.again or 0), run.kept and 1 or 0,
+    run.taken or '', run.attributes or '', run.reason or '',
   }, ' ')
 end
 
 local function run_read(text)
   local outcome, answer, attempt, called, took, again, kept, reason =
-    string.match(text, '^(%l+) (%l*) (%d+) (%d+) (%d+) (%d+) (%d) (.*)$')
+    string.match(text, '^(%l+) (%l*) (%d+) (%d+) (%d+) (%d+) (%d) [^ ]* [^ ]* (.*)$')
   if not outcome then return nil end
   return {
     outcome = outcome, answer = answer, attempt = attempt, called = tonumber(called), took = tonumber(took),

@@ -27,6 +27,16 @@ local function event(id, tenant, kind, outcome, answer, run)
   if outcome ~= 'done' then count(headgate .. 'totals', 'outcome:' .. outcome, 1) end
 end
 
+-- event_of_slot adds a call to the events that is counted at its slot, if the queue counts calls. Limits that are
+-- damaged must not keep a job with a worker that is gone.
+local function event_of_slot(id, lane, outcome, slot, taken)
+  local understood, limits = pcall(config)
+  if not understood or not limits.conformance then return end
+  local attributes = string.gsub(string.match(lane, ';(.*)$') or '', '^kind=[^;]*;?', '')
+  gather('XADD', headgate .. 'events', id .. '\t' .. (kind_of(lane) or '') .. '\t' .. tenant_of(lane) .. '\t'
+    .. run_write({outcome = outcome, called = slot, taken = taken, attributes = attributes}))
+end
+
 -- clip cuts a text to `most` bytes, between two characters.
 local function clip(text, most)
   if #text <= most then return text end

@@ -22,10 +22,10 @@ local function take(id, seen, owner, ended)
   if not lease and not read('LPOS', asynq .. 'active', id) then return end
   local key = task_key(id)
   local task = read('HMGET', key, 'state', 'group', 'hg_slot', 'hg_done', 'hg_crashes', 'hg_called', 'hg_permits', 'hg_owner',
-    'hg_released', 'hg_log', 'hg_lost', 'hg_beside', 'hg_first')
+    'hg_released', 'hg_log', 'hg_lost', 'hg_beside', 'hg_first', 'hg_cost', 'hg_costs')
   if task[1] then
     if (task[8] or '') ~= owner then return end
-    local _, _, position = slot_read(task[3])
+    local earliest, latest, position = slot_read(task[3])
     local crashes, called, fields = tonumber(task[5] or 0), task[6], {}
     local function set(name, value) fields[#fields + 1], fields[#fields + 2] = name, value end
     -- A job that was not admitted by a gate, or that was settled, cannot have crashed its
@@ -45,6 +45,9 @@ local function take(id, seen, owner, ended)
       if not task[13] then set('hg_first', first_run(task[9], now, owner)) end
       local runs = lost_read(task[11])
       runs[#runs + 1] = {owner, counted}
+      if earliest > 0 and earliest <= now and (task[2] or '') ~= '' then
+        event_of_slot(id, task[2], LOST, math.min(math.max(earliest, latest), now), costs_taken(task[14], task[15]))
+      end
       set('hg_lost', lost_write(runs))
     end
     if not task[4] then

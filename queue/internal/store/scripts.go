@@ -25,8 +25,8 @@ var (
 	EnqueueScript   = limitlua.NewScript(Lua("enqueue_fresh"), asynqwire.Lua, Lua("formats"), Lua("lanes")).Else(NewScript(Lua("enqueue")))
 	DispatchScript  = NewScript(Lua("dispatch"), asynqwire.MessageLua, Lua("hand"), Lua("lead")).AllowOOM()
 	SlotScript      = NewScript(Lua("slot"), Lua("record")).AllowOOM()
-	DirectScript    = NewScript(Lua("direct")).AllowOOM()
-	DirectEndScript = NewScript(Lua("direct_end")).AllowOOM()
+	DirectScript    = NewScript(Lua("direct"), Lua("record")).AllowOOM()
+	DirectEndScript = NewScript(Lua("direct_end"), Lua("record")).AllowOOM()
 	SettleScript    = NewScript(Lua("settle"), asynqwire.MessageLua, Lua("record"), Lua("end")).AllowOOM()
 	RecoverScript   = NewScript(Lua("recover"), Lua("record")).AllowOOM()
 	WatchScript     = NewScript(Lua("watch")).AllowOOM()
@@ -39,6 +39,18 @@ var (
 	ArchiveScript   = NewScript(Lua("archive")).AllowOOM()
 	ProgressScript  = NewScript(Lua("progress"))
 	SweepScript     = NewScript(Lua("sweep")).AllowOOM()
+)
+
+// The scripts that count calls for conformance.
+var (
+	CallsScript       = NewScript(Lua("calls")).AllowOOM()
+	ConformanceScript = NewScript(Lua("conformance"))
+)
+
+// The outcomes in events that only CallsScript reads: of a call without a job, and of a run whose worker died.
+const (
+	Direct = "direct"
+	Lost   = "lost"
 )
 
 // EnqueueOwedScript is EnqueueScript for follow-ups, which also runs if Redis is full. Redis does not
@@ -80,6 +92,7 @@ var (
 var Scripts = map[string]*redisscript.Script{
 	"enqueue": EnqueueOwedScript, "dispatch": DispatchScript, "slot": SlotScript, "direct": DirectScript, "direct_end": DirectEndScript, "settle": SettleScript, "recover": RecoverScript,
 	"watch": WatchScript, "lease_ask": AskScript, "lease_grant": GrantScript, "ledger": LedgerScript, "late": LateScript, "resign": ResignScript, "janitor": JanitorScript, "archive": ArchiveScript, "sweep": SweepScript, "progress": ProgressScript,
+	"calls": CallsScript, "conformance": ConformanceScript,
 	"periodic_set": PeriodicSetScript, "periodic_look": PeriodicLookScript, "periodic_choose": PeriodicChooseScript,
 	"periodic_mark": PeriodicMarkScript, "periodic_fire": PeriodicFireScript,
 	"explain": ExplainScript, "gauges": GaugesScript, "jobs": JobsScript, "verbs": VerbsScript, "pause": PauseScript, "unregister": UnregisterScript,

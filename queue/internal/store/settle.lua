@@ -29,7 +29,7 @@
 --   actual   what the call used of metered limits, "unit=n;...", or ''
 --   text     for 'done': the result; for 'failed': "<outcome> <reason>"
 --   record   for a run that ended: "<outcome> <answer> <attempt> <called_us> <took_us> <again_us>
---            <kept 1|0> <reason>", else ''. answer is empty if no call was made, again_us is
+--            <kept 1|0> <taken> <attributes> <reason>", else ''. answer is empty if no call was made, again_us is
 --            from now until the job may be tried again, kept 1: the job is kept once it is done
 --   to       where it goes: 'gone' it is deleted; 'kept SECONDS' it is completed and kept;
 --            'archived'; 'retry US FAILED' into the retry set for that long, FAILED 1 or 0;

@@ -20,6 +20,7 @@ if jobs > 0 or ARGV[2] ~= '1' then return jobs end
 for _, name in ipairs({
   'limits', 'overrides', 'waiting', 'ready', 'unserved', 'vtime', 'skips', 'tenants', 'totals', 'adapt', 'pauses', 'pause_changes',
   'pause_ends', 'kinds', 'deadlines', 'watcher', 'lessor', 'archive', 'periodic', 'events', 'faults', 'moves', 'leaving',
+  'counted',
 }) do plan('DEL', headgate .. name) end
 if ARGV[3] ~= '' then
   -- Workers look at it for a moment yet, and are not to take the limits for lost.

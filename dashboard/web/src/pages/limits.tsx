@@ -4,6 +4,7 @@ import { askChange, askClear, changeable } from '../change';
 import { bytes, num, relative, side, span, algorithmName, time } from '../format';
 import { useResource } from '../hooks';
 import { tick } from '../live';
+import { href } from '../router';
 import { mayChange } from '../session';
 import type { Limits, LimitState, Override, Reload, TenantPage, TenantRow } from '../types';
 import { At, Card } from '../ui/card';
@@ -30,7 +31,7 @@ export function LimitsPage({ queue }: { queue: string }) {
 			<Files />
 			<Loaded of={limits}>{(l) => (
 				<>
-					<InForce l={l} />
+					<InForce queue={queue} l={l} />
 					<Own queue={queue} />
 					<Overrides queue={queue} l={l} />
 				</>
@@ -53,7 +54,7 @@ function Files() {
 	);
 }
 
-function InForce({ l }: { l: Limits }) {
+function InForce({ queue, l }: { queue: string; l: Limits }) {
 	const windows = Object.entries(l.send_windows ?? {});
 	const caps: [string, string][] = [];
 	if (l.max_backlog) caps.push(['Most jobs of a tenant', num(l.max_backlog)]);
@@ -71,6 +72,7 @@ function InForce({ l }: { l: Limits }) {
 					{ label: 'Algorithm', cell: (r) => (r.concurrency ? 'concurrency' : algorithmName(r.algorithm)) },
 					{ label: 'Admits', figure: true, cell: (r) => <>{admits(r)}{r.unit && <small> {r.unit}</small>}</> },
 				]} />}
+			{l.conformance && <p class="hint"><a href={href('queues', queue, 'conformance')}>Whether calls kept to them</a></p>}
 			{(caps.length > 0 || windows.length > 0) && (
 				<dl class="facts below">
 					{caps.map(([label, text]) => <div key={label}><dt>{label}</dt><dd>{text}</dd></div>)}

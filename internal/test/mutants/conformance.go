@@ -1,0 +1,89 @@
+package main
+
+// conformanceMutants break the counting of calls, and what explains that a limit was exceeded.
+var conformanceMutants = []mutant{
+	{
+		"queue/internal/conformance/window.go", `return at - s.Length + 1`, `return at - s.Length`,
+		"off by one", "a window has its length", "queue/internal/conformance TestRule",
+	},
+	{
+		"queue/internal/conformance/window.go", `known := w.calls[n-1].At - Late`, `known := w.calls[n-1].At`,
+		"missing condition", "late calls are counted in their place", "queue/internal/conformance TestWindow",
+	},
+	{
+		"queue/internal/conformance/window.go", `due := w.calls[len(w.calls)-1].At - Late // no call comes before`, `due := w.calls[len(w.calls)-1].At`,
+		"missing condition", "what late calls are counted with stays", "queue/internal/conformance TestWindow",
+	},
+	{
+		"queue/internal/conformance/window.go", `w.calls[n-1].N = sum(w.calls[:n])`, `w.calls[n-1].N = int64(n)`,
+		"rounding", "calls that are joined keep what they took", "queue/internal/conformance TestWindow",
+	},
+	{
+		"queue/internal/conformance/hours.go", `if n > h.Most || n == h.Most && allowed < h.Allowed {`, `if n > h.Most && h.Over == nil {`,
+		"missing condition", "an hour has its most", "queue/internal/conformance TestHoursAreKept",
+	},
+	{
+		"queue/internal/conformance/hours.go", `if over := n - allowed; over > 0 && (h.Over == nil || over > h.Over.excess() || over == h.Over.excess() && at < h.Over.At) {`, `if over := n - allowed; over > 1 && (h.Over == nil || over > h.Over.excess() || over == h.Over.excess() && at < h.Over.At) {`,
+		"off by one", "a limit that is exceeded by one is exceeded", "queue/internal/conformance TestHoursAreKept",
+	},
+	{
+		"queue/internal/conformance/kept.go", `if since&1 == 1 {`, `if since&3 == 1 {`,
+		"rounding", "what calls took is kept", "queue/internal/conformance TestKeptCalls",
+	},
+	{
+		"queue/internal/store/conformance.lua", `if (read('HGET', counted, ARGV[2]) or '0-0') ~= ARGV[3] then return 0 end`, ``,
+		"no fence", "two workers count each call once", "queue/internal/conformance TestAuditorsTakeTurns",
+	},
+	{
+		"queue/internal/store/conformance.lua", `if what == 'sent' then try('APPEND', key, text) else plan('SET', key, text, 'PX', more) end`, `plan('SET', key, text)`,
+		"missing write", "who counts next knows the calls before", "queue/internal/conformance TestAuditorsTakeTurns",
+	},
+	{
+		"queue/internal/store/calls.lua", `for i = known and 2 or 1, #entries do`, `for i = 1, #entries do`,
+		"off by one", "no call is counted twice", "queue/internal/conformance TestAuditorsTakeTurns",
+	},
+	{
+		"queue/internal/store/calls.lua", `local gap, missed = not known and last ~= '0-0', 0`, `local gap, missed = false, 0`,
+		"missing condition", "events that are gone are said to be missing", "queue/internal/conformance TestMissedCalls",
+	},
+	{
+		"queue/internal/conformance/call.go", `if limit.For == limits.Jobs && c.direct || limit.For == limits.Direct && !c.direct {`, `if limit.For == limits.Jobs && c.direct {`,
+		"missing condition", "a limit counts the calls of its side", "queue/internal/conformance TestAuditorsTakeTurns",
+	},
+	{
+		"queue/internal/conformance/auditor.go", `for _, at := range []int64{c.At, c.At + Late} { // and of later calls whose windows it is in`, `for _, at := range []int64{c.At} {`,
+		"missing condition", "a call that is known after midnight counts on both days", "queue/internal/conformance TestMidnight",
+	},
+	{
+		"queue/internal/store/record.lua", `if not understood or not limits.conformance then return end`, `if not understood then return end`,
+		"missing condition", "a queue that does not count calls keeps nothing for it", "queue TestNothingIsCountedUnlessAsked",
+	},
+	{
+		"queue/internal/store/record.lua", `local understood, limits = pcall(config)`, `local understood, limits = true, config()`,
+		"missing condition", "damaged limits keep no job with a worker that died", "queue TestRecoveryBesideDamagedLimits",
+	},
+	{
+		"queue/internal/conformance/bucket.go", `case at < b.since:`, `case false:`,
+		"missing condition", "a window is compared with the limit of its time", "queue/internal/conformance TestLimitThatChanged",
+	},
+	{
+		"queue/internal/conformance/bucket.go", `if lasts := b.rule.lasts(); b.grown > 2*b.size+256 || now+lasts > b.lasts {`, `if lasts := b.rule.lasts(); b.grown > 2*b.size+256 || b.lasts == 0 {`,
+		"missing write", "calls that expired are kept again", "queue/internal/conformance TestKeptCallsThatExpired",
+	},
+	{
+		"queue/internal/store/recover.lua", `if earliest > 0 and earliest <= now and (task[2] or '') ~= '' then`, `if false then`,
+		"missing write", "a run whose worker died counts", "queue TestLostRunCounts",
+	},
+	{
+		"queue/gate.go", `taken, attributes = job.taken(question.actual), job.attributesIn(names)`, `taken, attributes = job.taken(""), job.attributesIn(names)`,
+		"rounding", "what was used counts, not what was expected", "queue TestConformance$",
+	},
+	{
+		"queue/operate/causes.go", `if own && e.Tenant != "" && e.Tenant != tenant {`, `if own && tenant == "" {`,
+		"missing condition", "what happened to others explains nothing", "queue TestViolationsAreNamed",
+	},
+	{
+		"queue/operate/causes.go", `if e.Before[changed] == "" { // it is new`, `if false {`,
+		"missing condition", "a limit that is new was not lowered", "queue TestViolationsAreNamed",
+	},
+}

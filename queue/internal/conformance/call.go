@@ -1,0 +1,69 @@
+package conformance
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+)
+
+// call is a call as calls.lua tells of it.
+type call struct {
+	lane   store.Lane
+	at     int64
+	direct bool
+	cost   int64
+	costs  string // by unit
+	back   bool   // it did not take this after all
+}
+
+// parseCalls reads the answer of calls.lua. It leaves out what it cannot read, and returns how many calls that are.
+func parseCalls(base int64, names, lines string) (calls []call, unread int64) {
+	if lines == "" {
+		return nil, 0
+	}
+	var lanes []store.Lane
+	for name := range strings.SplitSeq(names, "\n") {
+		lanes = append(lanes, store.ParseLane(name))
+	}
+	for line := range strings.SplitSeq(lines, "\n") {
+		words := append(strings.SplitN(line, " ", 3), "", "")
+		number, wrong := strconv.Atoi(words[0])
+		since, err := strconv.ParseInt(words[1], 10, 64)
+		if wrong != nil || err != nil || number < 1 || number > len(lanes) {
+			unread++
+			continue
+		}
+		taken, direct := strings.CutPrefix(words[2], "d")
+		taken, back := strings.CutPrefix(taken, "-")
+		c := call{lane: lanes[number-1], at: base + since, direct: direct, cost: 1, back: back}
+		cost, costs, _ := strings.Cut(taken, ";")
+		if cost != "" {
+			if c.cost, err = strconv.ParseInt(cost, 10, 64); err != nil {
+				unread++
+				continue
+			}
+		}
+		c.costs = costs
+		calls = append(calls, c)
+	}
+	return calls, unread
+}
+
+// of returns how many permits of a limit the call took; 0: the limit does not apply to it.
+func (c *call) of(limit *limits.Limit) int64 {
+	if limit.For == limits.Jobs && c.direct || limit.For == limits.Direct && !c.direct {
+		return 0
+	}
+	if limit.Unit == "" {
+		return c.cost
+	}
+	for part := range strings.SplitSeq(c.costs, ";") { // what was used comes before what was expected
+		if unit, n, _ := strings.Cut(part, "="); unit == limit.Unit {
+			took, _ := strconv.ParseInt(n, 10, 64)
+			return took
+		}
+	}
+	return 0
+}

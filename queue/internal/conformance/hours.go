@@ -1,0 +1,82 @@
+package conformance
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+const (
+	hour = 3600 * 1e6
+	Day  = 24 * hour // µs
+)
+
+// Hour is how a limit was kept to in an hour: what was taken in its windows that ended in that hour.
+type Hour struct {
+	Most, Allowed int64 // the most in a window, and what was allowed then
+	Over          *Over // nil: no window had more than was allowed
+}
+
+// Over is the window that exceeded its limit most, the first of several.
+type Over struct {
+	At         int64 // when it ended
+	N, Allowed int64
+}
+
+func (o *Over) excess() int64 { return o.N - o.Allowed }
+
+// note counts a window, and reports whether that changed the hour.
+func (h *Hour) note(at, n, allowed int64) (changed bool) {
+	if n > h.Most || n == h.Most && allowed < h.Allowed {
+		h.Most, h.Allowed, changed = n, allowed, true
+	}
+	if over := n - allowed; over > 0 && (h.Over == nil || over > h.Over.excess() || over == h.Over.excess() && at < h.Over.At) {
+		h.Over, changed = &Over{at, n, allowed}, true
+	}
+	return changed
+}
+
+// Hours are the hours of a day, by their number from 0.
+type Hours map[int]*Hour
+
+// note counts a window that ended on that day, and reports whether that changed its hour.
+func (h Hours) note(at, n, allowed int64) (changed bool) {
+	i := int(at % Day / hour)
+	if h[i] == nil {
+		h[i] = &Hour{}
+	}
+	return h[i].note(at, n, allowed)
+}
+
+// String returns the hours in the form that is stored: "HOUR MOST ALLOWED;…", and for one with a window that exceeded
+// its limit "HOUR MOST ALLOWED AT N ALLOWED".
+func (h Hours) String() string {
+	var parts []string
+	for _, i := range slices.Sorted(maps.Keys(h)) {
+		part := fmt.Sprint(i, h[i].Most, h[i].Allowed)
+		if over := h[i].Over; over != nil {
+			part = fmt.Sprint(i, h[i].Most, h[i].Allowed, over.At, over.N, over.Allowed)
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, ";")
+}
+
+// ParseHours reads hours as [Hours.String] writes them. What has another form is left out.
+func ParseHours(text string) Hours {
+	h := Hours{}
+	for part := range strings.SplitSeq(text, ";") {
+		var i int
+		var one Hour
+		var over Over
+		n, _ := fmt.Sscan(part, &i, &one.Most, &one.Allowed, &over.At, &over.N, &over.Allowed)
+		if n == 6 {
+			one.Over = &over
+		}
+		if (n == 3 || n == 6) && i >= 0 && i < 24 {
+			h[i] = &one
+		}
+	}
+	return h
+}

@@ -1,0 +1,47 @@
+-- calls.lua: the calls that left since an entry of the events, of a queue that counts them.
+--
+-- KEYS[1]   headgate:{queue}:waiting
+-- ARGV[1]   queue
+-- ARGV[2]   id of the last entry that the caller knows; 0-0 for none
+-- ARGV[3]   most: the maximum number of entries to look at
+-- Returns   {id, missed, base_us, names, calls}
+--   id      of the last entry that was looked at
+--   missed  how many calls cannot be read, and one more if entries with calls were trimmed that the caller did not know
+--   names   lines: a tenant and the attributes by which limits can differ, as in the name of a lane
+--   calls   lines of "NAME SINCE TAKEN": the number of a name, from 1; the µs from base_us until the call left; and
+--           what it took, "COST;unit=n;…", '' for one permit. After "d" it is a call without a job, and after "d-" what
+--           one did not take after all
+-- Bound: `most` entries of eight calls each.
+-- Full memory: it runs (allow-oom): it writes only faults.
+local events, last = headgate .. 'events', ARGV[2]
+local entries = read('XRANGE', events, last, '+', 'COUNT', tonumber(ARGV[3]) + 1)
+local known = entries[1] and entries[1][1] == last
+local gap, missed = not known and last ~= '0-0', 0
+if not entries[1] then -- the events are lost
+  last, missed = '0-0', gap and 1 or 0
+end
+local names, numbers, calls, base = {}, {}, {}, nil
+
+local function add(text)
+  local kind, tenant, run = string.match(text, '^[^\t]*\t([^\t]*)\t([^\t]*)\t(.*)$')
+  local outcome, called, taken, attributes = string.match(run or '', '^(%l+) %l* %d+ (%d+) %d+ %d+ %d ([^ ]+) ([^ ]*) ')
+  if not outcome or called == '0' then return end
+  local name = tenant .. ';kind=' .. kind .. (attributes ~= '' and ';' .. attributes or '')
+  if not string.find(taken, '^%-?%d+[%l%d_;=]*$') or string.find(name, '[%c%s]') then
+    missed = missed + 1
+    return
+  end
+  if not numbers[name] then
+    names[#names + 1] = name
+    numbers[name] = #names
+  end
+  base = base or tonumber(called)
+  calls[#calls + 1] = format('%d %d %s', numbers[name], called - base, (outcome == DIRECT and 'd' or '') .. (taken == '1' and '' or taken))
+end
+
+for i = known and 2 or 1, #entries do
+  last = entries[i][1]
+  for k = 2, #entries[i][2], 2 do add(entries[i][2][k]) end
+  if gap and i == 1 and calls[1] then missed = missed + 1 end -- else calls were not counted then
+end
+return {last, missed, int(base or 0), table.concat(names, '\n'), table.concat(calls, '\n')}
