@@ -43,7 +43,7 @@ func (d *demo) most(ctx context.Context) (string, error) {
 	return fmt.Sprintf("the most calls in any %v, as counted and at the provider: %s", window, strings.Join(parts, ", ")), nil
 }
 
-// mostArrived returns the most calls that came to a limit's provider in any time of a length.
+// mostArrived returns the most calls that came to a limit's provider in any window of this length.
 func (d *demo) mostArrived(l demoLimit, length time.Duration) (most int) {
 	var at []time.Time
 	for _, call := range d.providers.of(l.kind).Calls() { // in the order of their arrival

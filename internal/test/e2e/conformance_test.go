@@ -103,7 +103,7 @@ func TestConformanceAtTheReceiver(t *testing.T) {
 	})
 }
 
-// mostWithin returns the most moments in any time of a length.
+// mostWithin returns the most moments in any window of this length.
 func mostWithin(at []time.Time, length time.Duration) (most int64) {
 	from := 0
 	for i := range at { // in the order of arrival

@@ -64,7 +64,7 @@ var conformanceMutants = []mutant{
 	},
 	{
 		"queue/internal/conformance/bucket.go", `case at < b.since:`, `case false:`,
-		"missing condition", "a window is compared with the limit of its time", "queue/internal/conformance TestLimitThatChanged",
+		"missing condition", "a window is compared with the limit of its time", "queue/internal/conformance TestLimitThatWasRaised",
 	},
 	{
 		"queue/internal/conformance/bucket.go", `if lasts := b.rule.lasts(); b.grown > 2*b.size+256 || now+lasts > b.lasts {`, `if lasts := b.rule.lasts(); b.grown > 2*b.size+256 || b.lasts == 0 {`,

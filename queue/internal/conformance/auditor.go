@@ -284,14 +284,11 @@ func (a *Auditor) load(ctx context.Context, taken map[string]*takings) error {
 			}
 		}
 		want(name, days...)
-		if b := a.buckets[name]; b.rule.fixed != t.rule.fixed {
-			if b.rule.length() > 0 {
-				b.before, b.since, b.until = b.rule, a.last, a.now.UnixMicro()
-			}
-			b.rule = t.rule
-		} else {
-			b.rule = t.rule // its calendar goes on
+		b := a.buckets[name]
+		if b.rule.length() > 0 && b.rule.fixed != t.rule.fixed {
+			b.before, b.since, b.until = b.rule, a.last, a.now.UnixMicro()
 		}
+		b.rule = t.rule // its calendar goes on
 	}
 	if len(all) == 0 {
 		return nil

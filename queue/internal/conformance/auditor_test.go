@@ -177,7 +177,7 @@ func TestAuditorsTakeTurns(t *testing.T) {
 	a := startAudited(t, 3, rulesOfAll...)
 	random := rand.New(rand.NewPCG(1, 2))
 	auditors := []*Auditor{NewAuditor(a.of, a.client), NewAuditor(a.of, a.client)}
-	now := time.Now().Truncate(day).UnixMicro() + 5*hour // all of it on one day, of which midnight is told in another test
+	now := time.Now().Truncate(day).UnixMicro() + 5*hour // all of it on one day: TestMidnight is about two
 	var calls []told
 	for range 60 {
 		now += random.Int64N(hour / 4) // what was before is counted
@@ -349,6 +349,29 @@ func TestLimitThatChanged(t *testing.T) {
 	a.count(auditor)
 	if got := is(); !strings.HasSuffix(got, " 6 5") {
 		t.Errorf("with more than the new limit: %q", got)
+	}
+}
+
+// TestLimitThatWasRaised: a window is compared with the limit of its time, not with a larger one that came later.
+func TestLimitThatWasRaised(t *testing.T) {
+	t.Parallel()
+	rule := limits.Limit{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.Rate{Count: 2, Period: time.Minute}}
+	a := startAudited(t, 1, rule)
+	auditor, at := NewAuditor(a.of, a.client), a.client.Time(t.Context()).Val().UnixMicro()-5*60e6
+	for i := range int64(2) {
+		a.event("", told{tenant: "a", at: at + i, cost: 1})
+	}
+	a.count(auditor)
+	rule.Rate.Count = 20
+	a.publish(a.of.Queue, []limits.Limit{rule})
+	a.event("", told{tenant: "a", at: at - 1, cost: 1})
+	a.count(auditor)
+	got := ""
+	for _, day := range []int64{at/Day - 1, at / Day} {
+		got += a.hours(day)["log:"]
+	}
+	if !strings.HasSuffix(got, " 3 2") {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -46,10 +46,11 @@ func (c *Calendars) Text(ctx context.Context) (string, error) {
 		return "", err
 	}
 	c.leased = slices.ContainsFunc(stored.Limits, func(l Limit) bool { return l.Spec.Leased })
-	c.counted.Store(nil)
+	var counted *[]string
 	if stored.Conformance {
-		c.counted.Store(&stored.Attributes)
+		counted = &stored.Attributes
 	}
+	c.counted.Store(counted) // at once: a call that ends meanwhile is counted, too
 	if c.Seen != nil {
 		c.Seen(c.Queue, stored.Kinds)
 	}
