@@ -32,6 +32,7 @@ type leased struct {
 	set     limits.Set
 	costs   map[string]int64 // of each job
 	used    map[string]int64 // what its call says that it used; nil: nothing
+	seen    *counter
 
 	mu      sync.Mutex
 	calls   []time.Time
@@ -39,7 +40,7 @@ type leased struct {
 }
 
 func newLeased(t *testing.T, client redis.UniversalClient, options *redis.UniversalOptions, all ...limits.Limit) *leased {
-	l := &leased{t: t, client: client, options: options, layout: partition.Layout{Queue: "q", N: 4}, tenants: map[string][]time.Time{}}
+	l := &leased{t: t, client: client, options: options, layout: partition.Layout{Queue: "q", N: 4}, seen: newCounter(), tenants: map[string][]time.Time{}}
 	l.publish(all...)
 	return l
 }
@@ -83,7 +84,7 @@ func (l *leased) everywhere(n int) (tenants []string) {
 
 func (l *leased) work() (stop func()) {
 	redistest.Slow(l.t)
-	worker, err := New(Config{Redis: l.options, Queues: []string{"q"}, ShutdownTimeout: time.Second})
+	worker, err := New(Config{Redis: l.options, Queues: []string{"q"}, ShutdownTimeout: time.Second, Observer: l.seen})
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -27,11 +27,11 @@ func TestSharedTokens(t *testing.T) {
 	tenants := l.everywhere(1)
 	l.enqueue(2, tenants...)
 	l.work()
-	until(t, "six of eight jobs are called", func() bool { return len(l.all()) == 6 })
 	in := inspect.New(l.client)
-	held := 0
-	until(t, "two say that tokens hold them", func() bool {
-		held = 0
+	calls := 0
+	until(t, "all that are not called say that tokens hold them", func() bool {
+		held := 0
+		calls = len(l.all())
 		for _, home := range l.layout.Names() {
 			page, err := in.ListJobs(t.Context(), "q", inspect.JobQuery{State: lifecycle.StateWaiting, Tenant: l.of(home, 1)[0]})
 			if err != nil {
@@ -48,18 +48,19 @@ func TestSharedTokens(t *testing.T) {
 				}
 			}
 		}
-		return held == 2
+		return held > 0 && calls+held == 8
 	})
 	gauges, err := in.Gauges(t.Context(), "q")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// All of it for the two who wait, and what it was for the others when they asked last.
+	// All of it for those who wait, and what it was for the others when they asked last.
 	if used := gauges.Limits[0].Used; used < 0.5 || used > 1 {
 		t.Errorf("%v of the tokens are said to be used; want most of them", used)
 	}
-	if n := len(l.all()); n != 6 {
-		t.Errorf("%d calls of 3 tokens, of 20", n)
+	// A slot that was missed is lost if the other job of its partition got a later one.
+	if missed := l.seen.outcomes("missed"); calls > 6 || calls+missed < 6 || len(l.all()) != calls {
+		t.Errorf("%d calls of 3 tokens, of 20, and %d missed slots", calls, missed)
 	}
 }
 
