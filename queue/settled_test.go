@@ -106,6 +106,30 @@ func TestMissedSlotMoves(t *testing.T) {
 	}
 }
 
+// TestMissedSlotsOfABurst: jobs that all miss their slots of a slow limit lose none of them, although later ones were
+// given, and get none more.
+func TestMissedSlotsOfABurst(t *testing.T) {
+	slow := perTenant(1)
+	slow.Rate, slow.Burst = throttle.Rate{Count: 1, Period: time.Hour}, 3
+	r := startRig(t, -1, limitsOf(slow), nil)
+	client := r.server.Client()
+	ids := []string{r.add(t, nil), r.add(t, nil), r.add(t, nil)}
+	r.round(t, r.dispatcher())
+	for range 2 {
+		for _, id := range ids {
+			client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "state", "active", "hg_owner", "w:1")
+			if got := r.slotOf(t, id); got != "go" {
+				t.Errorf("one of three slots was missed: %s; want it to move to now", got)
+			}
+		}
+	}
+	another := r.add(t, nil)
+	client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+another), "state", "active", "hg_owner", "w:1")
+	if got := r.slotOf(t, another); got != "park limit" {
+		t.Errorf("the fourth of three in an hour: %s", got)
+	}
+}
+
 // TestSlotWaitsForAPause: a held job whose tenant is paused goes back to its lane with the
 // reason, and holds no permit there. A job of another run is not changed.
 func TestSlotWaitsForAPause(t *testing.T) {

@@ -370,6 +370,10 @@ var queueMutants = []mutant{
 		"clock", "a call is accounted at the last moment at which it may leave", "queue TestAccounting",
 	},
 	{
+		"queue/internal/store/lanes.lua", `b.detailed = b.detailed or entry.unit ~= '' or (spec.a == 'tb' and not spec.leased and spec.p >= 1e6 * spec.r)`, `b.detailed = b.detailed or entry.unit ~= ''`,
+		"missing write", "a slow limit loses no slot that is missed", "queue TestMissedSlotsOfABurst",
+	},
+	{
 		"queue/internal/store/lanes.lua", `marks = commit_all(limits.all, now, c, job.costs)`, `marks = ''`,
 		"missing write", "every release is counted by its limits", "queue TestLoweredBelowACost",
 	},

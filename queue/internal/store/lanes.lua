@@ -371,15 +371,17 @@ local function earliest_all(list, now, t, costs)
   return t, binding
 end
 
--- commit_all takes the permits. It returns the marks of metered limits, whose costs are
--- corrected after the call: "limit=mark;...".
+-- commit_all takes the permits. It returns the marks of limits to which they may come back although later slots
+-- were given: "limit=mark;...". These are metered limits, whose costs are corrected after the call, and limits of
+-- which a permit is worth at least a second, for slots that are missed.
 local function commit_all(list, now, t, costs)
   local marks = ''
   for _, entry in ipairs(list) do
     local n = entry.spec and share_of(entry, costs) or 0
     if n > 0 then
       local b = bucket(entry, now)
-      b.detailed = b.detailed or entry.unit ~= ''
+      local spec = entry.spec
+      b.detailed = b.detailed or entry.unit ~= '' or (spec.a == 'tb' and not spec.leased and spec.p >= 1e6 * spec.r)
       limit_commit(entry.spec, b, now, t, n)
       if b.detailed then marks = marks_add(marks, entry.name, limit_mark(b)) end
     end
