@@ -102,14 +102,20 @@ test-timed: test-fleets
 # What the other tests wait for.
 # The modules and benchmarks come after the browser, beside which they would keep two cores busy.
 MEASURED := $(if $(AHEAD),test-fleets,test-timed)
-.PHONY: test-packages test-core test-browser test-modules test-bench
-# Of the second list, the longest come first, so that none of them is alone at the end.
-test-packages: $(MEASURED) test-race
+.PHONY: test-raced test-packages test-limiter test-core test-browser test-modules test-bench
+test-raced: $(MEASURED) test-race
 	$(RACED) | grep -vE '$(CORE)' | xargs -r $(TEST) -p $(P) $(TESTFLAGS)
-	$(GO) list $(PKGS) | grep -E '$(RACELESS)' | grep -vE '$(FLEETS)|$(MODELS)|browsertest$(addprefix |,$(ALONE))' | sort -r | xargs -r $(PLAIN) -p $(P) $(TESTFLAGS)
 
-test-core: test-packages
-	$(GO) list $(PKGS) | grep -E '$(CORE)' | xargs -r $(TEST) -p 2 -skip '$(TIMED)|$(STEPS)' $(TESTFLAGS)
+# In the order of go list, the longest of them, cmd/worker, is among the first.
+test-packages: test-raced
+	$(GO) list $(PKGS) | grep -E '$(RACELESS)' | grep -vE '$(FLEETS)|$(MODELS)|browsertest$(addprefix |,$(ALONE))' | xargs -r $(PLAIN) -p $(P) $(TESTFLAGS)
+
+# What these packages leave of the processor.
+test-limiter: test-raced
+	$(GO) list $(PKGS) | grep -E '$(CORE)' | grep throttle | xargs -r $(TEST) -p 1 -skip '$(TIMED)|$(STEPS)' $(TESTFLAGS)
+
+test-core: test-packages test-limiter
+	$(GO) list $(PKGS) | grep -E '$(CORE)' | grep -v throttle | xargs -r $(TEST) -skip '$(TIMED)|$(STEPS)' $(TESTFLAGS)
 
 test-browser: $(MEASURED)
 	$(GO) list $(PKGS) | grep browsertest | xargs -r $(PLAIN) $(TESTFLAGS)

@@ -135,6 +135,9 @@ func TestPeriodicFleet(t *testing.T) {
 	// wait waits until all ticks up to a second were seen.
 	wait := func(until int64) {
 		end := time.Now().Add(90 * time.Second)
+		for now() <= until {
+			time.Sleep(100 * time.Millisecond)
+		}
 		for {
 			due(until)
 			jobs, missed := seen(), []string{}
@@ -145,7 +148,7 @@ func TestPeriodicFleet(t *testing.T) {
 					}
 				}
 			}
-			if len(missed) == 0 && now() > until {
+			if len(missed) == 0 {
 				return
 			}
 			if time.Now().After(end) {

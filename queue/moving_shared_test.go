@@ -92,8 +92,11 @@ func TestSharedLimitsChangePartitions(t *testing.T) {
 		m.moved(t, n)
 	}
 	until(t, "the quota is used up", func() bool {
+		if called() < quota {
+			return false
+		}
 		g, err := inspect.New(m.server.Client()).Gauges(t.Context(), m.queue)
-		return err == nil && called() >= quota && g.Active+g.Pending == 0
+		return err == nil && g.Active+g.Pending == 0
 	})
 	for id, n := range calls {
 		if n > 1 {

@@ -251,7 +251,7 @@ func TestSlotMoves(t *testing.T) {
 						select {
 						case <-stop:
 							return
-						default:
+						case <-time.After(ms):
 						}
 					}
 				})
