@@ -71,7 +71,7 @@ check: deps lint ## Run lint and the quick tests
 test: export GOFLAGS += $(LEAN)
 test: deps ## Run what CI runs: deps, lint and all tests
 	$(COMPILE) build $(PKGS)
-	@$(MAKE) --no-print-directory -j 7 test-lint test-models test-timed test-core test-parts test-modules test-bench
+	@$(MAKE) --no-print-directory -j 7 test-lint test-models test-timed test-core test-limiter test-parts test-modules test-bench
 	$(if $(ALONE),$(GO) list $(PKGS) | grep -E '$(ALONE)' | xargs -r $(PLAIN) $(TESTFLAGS))
 
 # The packages tested with the race detector.
@@ -106,15 +106,15 @@ MEASURED := $(if $(AHEAD),test-fleets,test-timed)
 test-raced: $(MEASURED) test-race
 	$(RACED) | grep -vE '$(CORE)' | xargs -r $(TEST) -p $(P) $(TESTFLAGS)
 
-# In the order of go list, the longest of them, cmd/worker, is among the first.
+# In the order of go list, the longest of these, cmd/worker, is among the first.
 test-packages: test-raced
 	$(GO) list $(PKGS) | grep -E '$(RACELESS)' | grep -vE '$(FLEETS)|$(MODELS)|browsertest$(addprefix |,$(ALONE))' | xargs -r $(PLAIN) -p $(P) $(TESTFLAGS)
 
-# What these packages leave of the processor.
-test-limiter: test-raced
+test-limiter: test-packages
 	$(GO) list $(PKGS) | grep -E '$(CORE)' | grep throttle | xargs -r $(TEST) -p 1 -skip '$(TIMED)|$(STEPS)' $(TESTFLAGS)
 
-test-core: test-packages test-limiter
+# It takes the longest, and waits half of that.
+test-core: test-raced
 	$(GO) list $(PKGS) | grep -E '$(CORE)' | grep -v throttle | xargs -r $(TEST) -skip '$(TIMED)|$(STEPS)' $(TESTFLAGS)
 
 test-browser: $(MEASURED)
@@ -140,7 +140,7 @@ faults: deps ## Break Redis, workers and receivers; write docs/reliability.md
 # Tests of each part of package queue, a few seconds, that make test also runs on a Cluster: without the
 # race detector, which sees them on one server, and in make test-cluster.
 PARTS := Unregister|Direct|Conformance|RecordIsOnce|Verb|Override|Pause|Recover|Key|Cancel|Gauges|ListJobs|Explain|LostReply|Workers\b|UnservedIsSaid|PartitionsChange|JobsOfATenant|Renewed|ServedAtOnce
-test-parts: test-packages test-modules
+test-parts: test-limiter test-modules
 	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))' RACE=
 
 # The tests to run on a Cluster.
