@@ -111,7 +111,7 @@ test-packages: test-raced
 	$(GO) list $(PKGS) | grep -E '$(RACELESS)' | grep -vE '$(FLEETS)|$(MODELS)|browsertest$(addprefix |,$(ALONE))' | xargs -r $(PLAIN) -p $(P) $(TESTFLAGS)
 
 test-limiter: test-packages
-	$(GO) list $(PKGS) | grep -E '$(CORE)' | grep throttle | xargs -r $(TEST) -p 1 -skip '$(TIMED)|$(STEPS)' $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -E '$(CORE)' | grep throttle | xargs -r $(TEST) -p 2 -skip '$(TIMED)|$(STEPS)' $(TESTFLAGS)
 
 # It takes the longest, and waits half of that.
 test-core: test-raced
@@ -140,7 +140,7 @@ faults: deps ## Break Redis, workers and receivers; write docs/reliability.md
 # Tests of each part of package queue, a few seconds, that make test also runs on a Cluster: without the
 # race detector, which sees them on one server, and in make test-cluster.
 PARTS := Unregister|Direct|Conformance|RecordIsOnce|Verb|Override|Pause|Recover|Key|Cancel|Gauges|ListJobs|Explain|LostReply|Workers\b|UnservedIsSaid|PartitionsChange|JobsOfATenant|Renewed|ServedAtOnce
-test-parts: test-limiter test-modules
+test-parts: test-packages test-modules
 	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))' RACE=
 
 # The tests to run on a Cluster.
