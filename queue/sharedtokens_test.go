@@ -30,7 +30,7 @@ func TestSharedTokens(t *testing.T) {
 	l.work()
 	in := inspect.New(l.client)
 	calls := 0
-	until(t, "all that are not called say that tokens hold them", func() bool {
+	until(t, "six of eight jobs are called, and the others say that tokens hold them", func() bool {
 		held := 0
 		calls = len(l.all())
 		for _, home := range l.layout.Names() {
@@ -51,7 +51,8 @@ func TestSharedTokens(t *testing.T) {
 				}
 			}
 		}
-		return held > 0 && calls+held == 8
+		// A slot that was missed is lost if the other job of its partition got a later one.
+		return calls+held == 8 && calls+l.seen.outcomes("missed") >= 6
 	})
 	gauges, err := in.Gauges(t.Context(), "q")
 	if err != nil {
@@ -61,9 +62,8 @@ func TestSharedTokens(t *testing.T) {
 	if used := gauges.Limits[0].Used; used < 0.5 || used > 1 {
 		t.Errorf("%v of the tokens are said to be used; want most of them", used)
 	}
-	// A slot that was missed is lost if the other job of its partition got a later one.
-	if missed := l.seen.outcomes("missed"); calls > 6 || calls+missed < 6 || len(l.all()) != calls {
-		t.Errorf("%d calls of 3 tokens, of 20, and %d missed slots", calls, missed)
+	if n := len(l.all()); calls > 6 || n != calls {
+		t.Errorf("%d calls of 3 tokens, of 20; before that %d", n, calls)
 	}
 }
 
