@@ -1,7 +1,7 @@
-// Command limitplots makes the figures of docs/limits.md, and those of docs/direct.md and docs/conformance.md: it runs every algorithm of
-// package throttle and shows what it lets through.
+// Command limitplots makes the figures of docs/limits.md, docs/hot-keys.md, docs/direct.md and docs/conformance.md: it
+// runs every algorithm of package throttle and shows what it lets through.
 //
-//	limitplots [-o DIR]   writes SVG plots: one of each algorithm, of two sides that share a limit, and of counts by the clock
+//	limitplots [-o DIR]   writes SVG plots: one of each algorithm, of two sides that share a limit, of counts by the clock, and of a hot key
 //	limitplots bursts     prints the max number of calls within a short time
 //	limitplots bytes      prints the Redis memory of a bucket; needs redis-server
 //	limitplots shards     prints how many permits of a sharded bucket are found
@@ -86,16 +86,21 @@ func writePlots(ctx context.Context, client *redis.Client, dir string) error {
 			return err
 		}
 	}
-	both, err := playSides(ctx, client)
-	if err != nil {
-		return err
+	for _, other := range others {
+		plot, err := other.play(ctx, client)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, other.file+".svg"), plot, 0o644); err != nil {
+			return err
+		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "sides.svg"), both, 0o644); err != nil {
-		return err
-	}
-	windows, err := playWindows(ctx, client)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, "windows.svg"), windows, 0o644)
+	return nil
 }
+
+// others are the plots of other pages than that of the algorithms. A script that Redis does not know yet is sent twice,
+// so their order matters.
+var others = []struct {
+	file string
+	play func(context.Context, *redis.Client) ([]byte, error)
+}{{"sides", playSides}, {"windows", playWindows}, {"hot-key", playHotKey}}

@@ -50,8 +50,8 @@ func TestPlotsAreCurrent(t *testing.T) {
 // TestPlotsAreSound: small, well-formed, and described in words.
 func TestPlotsAreSound(t *testing.T) {
 	plots := read(t, filepath.Join(docs, "limits"))
-	if len(plots) != len(scenes)+2 {
-		t.Errorf("%d plots of %d scenes, two sides and any windows", len(plots), len(scenes))
+	if len(plots) != len(scenes)+len(others) {
+		t.Errorf("%d plots of %d scenes and %d others", len(plots), len(scenes), len(others))
 	}
 	for name, text := range plots {
 		if len(text) > 6<<10 {
