@@ -23,18 +23,21 @@ import (
 //   - While a process holds permits, other processes may be refused: it is ahead by
 //     less than one block of each key, for at most hold. Then it gives back what it
 //     has not used.
+//   - A call that was refused is refused without asking Redis until its RetryAfter is over,
+//     for at most hold, although permits may have come back.
 type Blocks struct {
 	limiter *Limiter
 	size    int64 // 0: by the rate of each key
 	hold    time.Duration
-	rates   *keyRates // nil: size is not 0
+	rates   *keyRates
 
 	mu   sync.Mutex
 	held map[string]*block
 }
 
-// keyRates has how many permits each key used lately in the time of a block, by a hash of the
-// key. Keys that share a hash have blocks for both, which is only a question of size.
+// keyRates has how many permits each key used lately in the time of a block, and whether there were too few for one,
+// by a hash of the key. Keys that share a hash have blocks for both, which is only a question of size.
+// It also has the latest call that was refused.
 type keyRates struct {
 	seed  maphash.Seed
 	start time.Time
@@ -48,17 +51,30 @@ type keyRate struct {
 	used   atomic.Int64 // permits since then
 	size   atomic.Int64 // in the time before, for as long as a block is held
 	closed atomic.Int64 // until when there is no block, because there were too few permits for one
+
+	refused atomic.Pointer[blockRefusal]
+}
+
+// blockRefusal is a call that Redis refused.
+type blockRefusal struct {
+	key      string
+	n        int64
+	decision Decision
+	at       time.Time
 }
 
 func (k *keyRates) rate(key string) *keyRate {
 	return &k.of[maphash.String(k.seed, key)%uint64(len(k.of))]
 }
 
-// size returns how many permits a key used in the last hold; 0 while there are too few for a block.
-func (k *keyRates) size(key string) int64 {
+// size returns how many permits a block of a key has: so many as are fixed, or if that is 0 as the key used in the
+// last hold; 0 while there are too few for a block.
+func (k *keyRates) size(key string, fixed int64) int64 {
 	r, now := k.rate(key), int64(time.Since(k.start))
 	if now < r.closed.Load() {
 		return 0
+	} else if fixed > 0 {
+		return fixed
 	}
 	if began := r.began.Load(); now-began >= int64(k.hold) && r.began.CompareAndSwap(began, now) {
 		r.size.Store(int64(float64(r.used.Swap(0)) * float64(k.hold) / float64(now-began)))
@@ -66,9 +82,10 @@ func (k *keyRates) size(key string) int64 {
 	return r.size.Load()
 }
 
-// close notes that no block was admitted: until the time of one is over, calls ask for themselves.
-func (k *keyRates) close(key string) {
-	k.rate(key).closed.Store(int64(time.Since(k.start) + k.hold))
+// close notes that no block was admitted: until there may be one, but no longer than for the time of a block, calls
+// ask for themselves.
+func (k *keyRates) close(key string, retryAfter time.Duration) {
+	k.rate(key).closed.Store(int64(time.Since(k.start) + min(k.hold, retryAfter)))
 }
 
 // block is what one key has in this process.
@@ -99,19 +116,13 @@ func NewBlocks(l *Limiter, size int64, hold time.Duration) (*Blocks, error) {
 	case size != 0 && (size < 2 || size > limit.Quota()/2):
 		return nil, fmt.Errorf("throttle: blocks: a size of %d must be 2 to %d, half of what limit %q holds, or 0, by the rate of each key", size, limit.Quota()/2, limit.Name)
 	}
-	b := &Blocks{limiter: l, size: size, hold: hold, held: map[string]*block{}}
-	if size == 0 {
-		b.rates = &keyRates{seed: maphash.MakeSeed(), start: time.Now(), hold: hold}
-	}
-	return b, nil
+	rates := &keyRates{seed: maphash.MakeSeed(), start: time.Now(), hold: hold}
+	return &Blocks{limiter: l, size: size, hold: hold, rates: rates, held: map[string]*block{}}, nil
 }
 
 // sizeOf returns how large the key's next block is.
 func (b *Blocks) sizeOf(key string) int64 {
-	if b.rates == nil {
-		return b.size
-	}
-	return min(b.rates.size(key), b.limiter.limits[0].Quota()/2)
+	return min(b.rates.size(key, b.size), b.limiter.limits[0].Quota()/2)
 }
 
 // Take takes n permits now, or none, from the key's block or else from Redis. Errors are
@@ -121,7 +132,7 @@ func (b *Blocks) Take(ctx context.Context, n int64, key string) (Decision, error
 	l := b.limiter
 	began := l.began()
 	d, err := b.take(ctx, n, key)
-	if b.rates != nil && d.Allowed {
+	if b.size == 0 && d.Allowed {
 		b.rates.rate(key).used.Add(n)
 	}
 	l.tell(Observation{Decision: d, Err: err, Took: l.since(began)})
@@ -129,9 +140,12 @@ func (b *Blocks) Take(ctx context.Context, n int64, key string) (Decision, error
 }
 
 func (b *Blocks) take(ctx context.Context, n int64, key string) (Decision, error) {
+	if d, ok := b.refused(n, key); ok {
+		return d, nil
+	}
 	size := b.sizeOf(key)
 	if n < 1 || size < 2 || n > size {
-		return b.limiter.take(ctx, n, []string{key})
+		return b.ask(ctx, n, key)
 	}
 	own, err := b.block(ctx, key)
 	if err != nil {
@@ -157,11 +171,10 @@ func (b *Blocks) take(ctx context.Context, n int64, key string) (Decision, error
 		return Decision{}, err
 	}
 	if !r.Allowed {
-		if b.rates != nil {
-			b.rates.close(key)
-		}
-		return b.limiter.take(ctx, n, []string{key}) // there may be enough for this one
+		b.rates.close(key, r.RetryAfter)
+		return b.ask(ctx, n, key) // there may be enough for this one
 	}
+	b.rates.rate(key).refused.Store(nil)
 	own.from, own.left, own.until = r, size, until
 	own.stop()
 	own.lapses.Add(1)
@@ -170,6 +183,35 @@ func (b *Blocks) take(ctx context.Context, n int64, key string) (Decision, error
 		b.end(key, own, r)
 	})
 	return own.hand(b.limiter, n), nil
+}
+
+// ask takes permits for a single call, and remembers if they were refused.
+func (b *Blocks) ask(ctx context.Context, n int64, key string) (Decision, error) {
+	d, err := b.limiter.take(ctx, n, []string{key})
+	if err == nil {
+		var refused *blockRefusal
+		if !d.Allowed {
+			refused = &blockRefusal{key, n, d, time.Now()}
+		}
+		b.rates.rate(key).refused.Store(refused)
+	}
+	return d, err
+}
+
+// refused returns the decision about a call that was refused lately. Another process may have given permits back since,
+// which callers find who come back when they were told to; and after the time of a block, all do.
+func (b *Blocks) refused(n int64, key string) (Decision, bool) {
+	r := b.rates.rate(key).refused.Load()
+	if r == nil || r.n != n || r.key != key {
+		return Decision{}, false
+	}
+	d, since := r.decision, passed(r.at, time.Now())
+	if since >= min(b.hold, d.RetryAfter) {
+		return Decision{}, false
+	}
+	d.RetryAfter -= since
+	d.ResetAfter = max(0, d.ResetAfter-since)
+	return d, true
 }
 
 // block waits for the key's block.

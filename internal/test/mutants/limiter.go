@@ -298,6 +298,14 @@ var limiterMutants = []mutant{
 		"off by one", "the parts of a limit are no more than the whole", "throttle TestPartsAreTheWhole",
 	},
 	{
+		"throttle/blocks.go", `if since >= min(b.hold, d.RetryAfter) {`, `if since >= d.RetryAfter {`,
+		"missing check", "what another process gave back is found after the time of a block", "throttle TestBlocksFindWhatCameBack",
+	},
+	{
+		"throttle/blocks.go", `b.rates.close(key, r.RetryAfter)`, `_ = r`,
+		"missing write", "a key that is refused does not ask for a block each time", "throttle TestBlocksOfARefusedKey",
+	},
+	{
 		"throttle/blocks.go", `if own.left >= n && time.Now().Before(own.until) {`, `if own.left >= n-1 && time.Now().Before(own.until) {`,
 		"off by one", "a block hands out its size", "throttle TestBlock",
 	},
