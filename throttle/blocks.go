@@ -69,11 +69,16 @@ func (k *keyRates) rate(key string) *keyRate {
 
 // size returns how many permits a block of a key has: so many as are fixed, or if that is 0 as the key used in the
 // last hold; 0 while there are too few for a block.
-func (k *keyRates) size(key string, fixed int64) int64 {
-	r, now := k.rate(key), int64(time.Since(k.start))
-	if now < r.closed.Load() {
+func (k *keyRates) size(r *keyRate, fixed int64) int64 {
+	closed := r.closed.Load()
+	if closed == 0 && fixed > 0 {
+		return fixed // without a look at the clock, which takes as long as all else
+	}
+	now := int64(time.Since(k.start))
+	if now < closed {
 		return 0
-	} else if fixed > 0 {
+	}
+	if r.closed.CompareAndSwap(closed, 0); fixed > 0 {
 		return fixed
 	}
 	if began := r.began.Load(); now-began >= int64(k.hold) && r.began.CompareAndSwap(began, now) {
@@ -84,8 +89,8 @@ func (k *keyRates) size(key string, fixed int64) int64 {
 
 // close notes that no block was admitted: until there may be one, but no longer than for the time of a block, calls
 // ask for themselves.
-func (k *keyRates) close(key string, retryAfter time.Duration) {
-	k.rate(key).closed.Store(int64(time.Since(k.start) + min(k.hold, retryAfter)))
+func (k *keyRates) close(r *keyRate, retryAfter time.Duration) {
+	r.closed.Store(int64(time.Since(k.start) + min(k.hold, retryAfter)))
 }
 
 // block is what one key has in this process.
@@ -121,8 +126,8 @@ func NewBlocks(l *Limiter, size int64, hold time.Duration) (*Blocks, error) {
 }
 
 // sizeOf returns how large the key's next block is.
-func (b *Blocks) sizeOf(key string) int64 {
-	return min(b.rates.size(key, b.size), b.limiter.limits[0].Quota()/2)
+func (b *Blocks) sizeOf(rate *keyRate) int64 {
+	return min(b.rates.size(rate, b.size), b.limiter.limits[0].Quota()/2)
 }
 
 // Take takes n permits now, or none, from the key's block or else from Redis. Errors are
@@ -131,21 +136,22 @@ func (b *Blocks) sizeOf(key string) int64 {
 func (b *Blocks) Take(ctx context.Context, n int64, key string) (Decision, error) {
 	l := b.limiter
 	began := l.began()
-	d, err := b.take(ctx, n, key)
+	rate := b.rates.rate(key)
+	d, err := b.take(ctx, n, key, rate)
 	if b.size == 0 && d.Allowed {
-		b.rates.rate(key).used.Add(n)
+		rate.used.Add(n)
 	}
 	l.tell(Observation{Decision: d, Err: err, Took: l.since(began)})
 	return d, err
 }
 
-func (b *Blocks) take(ctx context.Context, n int64, key string) (Decision, error) {
-	if d, ok := b.refused(n, key); ok {
+func (b *Blocks) take(ctx context.Context, n int64, key string, rate *keyRate) (Decision, error) {
+	if d, ok := b.refused(n, key, rate); ok {
 		return d, nil
 	}
-	size := b.sizeOf(key)
+	size := b.sizeOf(rate)
 	if n < 1 || size < 2 || n > size {
-		return b.ask(ctx, n, key)
+		return b.ask(ctx, n, key, rate)
 	}
 	own, err := b.block(ctx, key)
 	if err != nil {
@@ -171,10 +177,10 @@ func (b *Blocks) take(ctx context.Context, n int64, key string) (Decision, error
 		return Decision{}, err
 	}
 	if !r.Allowed {
-		b.rates.close(key, r.RetryAfter)
-		return b.ask(ctx, n, key) // there may be enough for this one
+		b.rates.close(rate, r.RetryAfter)
+		return b.ask(ctx, n, key, rate) // there may be enough for this one
 	}
-	b.rates.rate(key).refused.Store(nil)
+	rate.refused.Store(nil)
 	own.from, own.left, own.until = r, size, until
 	own.stop()
 	own.lapses.Add(1)
@@ -186,22 +192,22 @@ func (b *Blocks) take(ctx context.Context, n int64, key string) (Decision, error
 }
 
 // ask takes permits for a single call, and remembers if they were refused.
-func (b *Blocks) ask(ctx context.Context, n int64, key string) (Decision, error) {
+func (b *Blocks) ask(ctx context.Context, n int64, key string, rate *keyRate) (Decision, error) {
 	d, err := b.limiter.take(ctx, n, []string{key})
 	if err == nil {
 		var refused *blockRefusal
 		if !d.Allowed {
 			refused = &blockRefusal{key, n, d, time.Now()}
 		}
-		b.rates.rate(key).refused.Store(refused)
+		rate.refused.Store(refused)
 	}
 	return d, err
 }
 
 // refused returns the decision about a call that was refused lately. Another process may have given permits back since,
 // which callers find who come back when they were told to; and after the time of a block, all do.
-func (b *Blocks) refused(n int64, key string) (Decision, bool) {
-	r := b.rates.rate(key).refused.Load()
+func (b *Blocks) refused(n int64, key string, rate *keyRate) (Decision, bool) {
+	r := rate.refused.Load()
 	if r == nil || r.n != n || r.key != key {
 		return Decision{}, false
 	}

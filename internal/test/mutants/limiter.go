@@ -302,7 +302,7 @@ var limiterMutants = []mutant{
 		"missing check", "what another process gave back is found after the time of a block", "throttle TestBlocksFindWhatCameBack",
 	},
 	{
-		"throttle/blocks.go", `b.rates.close(key, r.RetryAfter)`, `_ = r`,
+		"throttle/blocks.go", `b.rates.close(rate, r.RetryAfter)`, `_ = r`,
 		"missing write", "a key that is refused does not ask for a block each time", "throttle TestBlocksOfARefusedKey",
 	},
 	{
