@@ -7,7 +7,6 @@ import (
 	"hash/maphash"
 	"maps"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -33,64 +32,6 @@ type Blocks struct {
 
 	mu   sync.Mutex
 	held map[string]*block
-}
-
-// keyRates has how many permits each key used lately in the time of a block, and whether there were too few for one,
-// by a hash of the key. Keys that share a hash have blocks for both, which is only a question of size.
-// It also has the latest call that was refused.
-type keyRates struct {
-	seed  maphash.Seed
-	start time.Time
-	hold  time.Duration
-	of    [1024]keyRate
-}
-
-// keyRate has moments as times since the start.
-type keyRate struct {
-	began  atomic.Int64 // when used was 0
-	used   atomic.Int64 // permits since then
-	size   atomic.Int64 // in the time before, for as long as a block is held
-	closed atomic.Int64 // until when there is no block, because there were too few permits for one
-
-	refused atomic.Pointer[blockRefusal]
-}
-
-// blockRefusal is a call that Redis refused.
-type blockRefusal struct {
-	key      string
-	n        int64
-	decision Decision
-	at       time.Time
-}
-
-func (k *keyRates) rate(key string) *keyRate {
-	return &k.of[maphash.String(k.seed, key)%uint64(len(k.of))]
-}
-
-// size returns how many permits a block of a key has: so many as are fixed, or if that is 0 as the key used in the
-// last hold; 0 while there are too few for a block.
-func (k *keyRates) size(r *keyRate, fixed int64) int64 {
-	closed := r.closed.Load()
-	if closed == 0 && fixed > 0 {
-		return fixed // without a look at the clock, which takes as long as all else
-	}
-	now := int64(time.Since(k.start))
-	if now < closed {
-		return 0
-	}
-	if r.closed.CompareAndSwap(closed, 0); fixed > 0 {
-		return fixed
-	}
-	if began := r.began.Load(); now-began >= int64(k.hold) && r.began.CompareAndSwap(began, now) {
-		r.size.Store(int64(float64(r.used.Swap(0)) * float64(k.hold) / float64(now-began)))
-	}
-	return r.size.Load()
-}
-
-// close notes that no block was admitted: until there may be one, but no longer than for the time of a block, calls
-// ask for themselves.
-func (k *keyRates) close(r *keyRate, retryAfter time.Duration) {
-	r.closed.Store(int64(time.Since(k.start) + min(k.hold, retryAfter)))
 }
 
 // block is what one key has in this process.
@@ -125,9 +66,14 @@ func NewBlocks(l *Limiter, size int64, hold time.Duration) (*Blocks, error) {
 	return &Blocks{limiter: l, size: size, hold: hold, rates: rates, held: map[string]*block{}}, nil
 }
 
-// sizeOf returns how large the key's next block is.
-func (b *Blocks) sizeOf(rate *keyRate) int64 {
-	return min(b.rates.size(rate, b.size), b.limiter.limits[0].Quota()/2)
+// sizeOf returns how large the key's next block is; 0: there is none, or there are too few permits for one.
+func (b *Blocks) sizeOf(key string, rate *keyRate) int64 {
+	if _, lasts := rate.block.Load().lasts(key, b.hold); lasts {
+		return 0
+	} else if b.size > 0 {
+		return b.size
+	}
+	return min(b.rates.size(rate), b.limiter.limits[0].Quota()/2)
 }
 
 // Take takes n permits now, or none, from the key's block or else from Redis. Errors are
@@ -149,7 +95,7 @@ func (b *Blocks) take(ctx context.Context, n int64, key string, rate *keyRate) (
 	if d, ok := b.refused(n, key, rate); ok {
 		return d, nil
 	}
-	size := b.sizeOf(rate)
+	size := b.sizeOf(key, rate)
 	if n < 1 || size < 2 || n > size {
 		return b.ask(ctx, n, key, rate)
 	}
@@ -177,10 +123,10 @@ func (b *Blocks) take(ctx context.Context, n int64, key string, rate *keyRate) (
 		return Decision{}, err
 	}
 	if !r.Allowed {
-		b.rates.close(rate, r.RetryAfter)
+		rate.block.Store(&blockRefusal{key, size, r.Decision, time.Now()})
 		return b.ask(ctx, n, key, rate) // there may be enough for this one
 	}
-	rate.refused.Store(nil)
+	rate.admit()
 	own.from, own.left, own.until = r, size, until
 	own.stop()
 	own.lapses.Add(1)
@@ -193,13 +139,14 @@ func (b *Blocks) take(ctx context.Context, n int64, key string, rate *keyRate) (
 
 // ask takes permits for a single call, and remembers if they were refused.
 func (b *Blocks) ask(ctx context.Context, n int64, key string, rate *keyRate) (Decision, error) {
+	before := rate.call.Load()
 	d, err := b.limiter.take(ctx, n, []string{key})
 	if err == nil {
 		var refused *blockRefusal
 		if !d.Allowed {
 			refused = &blockRefusal{key, n, d, time.Now()}
 		}
-		rate.refused.Store(refused)
+		rate.call.CompareAndSwap(before, refused) // else a block came meanwhile, which has permits for such calls
 	}
 	return d, err
 }
@@ -207,14 +154,12 @@ func (b *Blocks) ask(ctx context.Context, n int64, key string, rate *keyRate) (D
 // refused returns the decision about a call that was refused lately. Another process may have given permits back since,
 // which callers find who come back when they were told to; and after the time of a block, all do.
 func (b *Blocks) refused(n int64, key string, rate *keyRate) (Decision, bool) {
-	r := rate.refused.Load()
-	if r == nil || r.n != n || r.key != key {
+	r := rate.call.Load()
+	since, lasts := r.lasts(key, b.hold)
+	if !lasts || r.n != n {
 		return Decision{}, false
 	}
-	d, since := r.decision, passed(r.at, time.Now())
-	if since >= min(b.hold, d.RetryAfter) {
-		return Decision{}, false
-	}
+	d := r.decision
 	d.RetryAfter -= since
 	d.ResetAfter = max(0, d.ResetAfter-since)
 	return d, true

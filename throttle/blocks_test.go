@@ -559,62 +559,6 @@ func TestBlocksRoundTrips(t *testing.T) {
 	}
 }
 
-// TestBlocksOfARefusedKey: a key that is mostly refused costs hardly more with blocks than without: a request for each
-// call that is admitted, one for the refusal after it, and one for a block now and then.
-func TestBlocksOfARefusedKey(t *testing.T) {
-	for _, size := range []int64{0, 10} {
-		t.Run(fmt.Sprint(size), func(t *testing.T) {
-			inBubbles(t, func(b *bubble) {
-				blocks := newBlocks(b.t, b.limiter(bucket("100/s", 20)).Limiter, size, 100*ms)
-				admitted, again := int64(0), time.Time{}
-				for range 3000 {
-					d := get(b.t, blocks, 1)
-					if d.Allowed {
-						admitted++
-					} else if at := time.Now().Add(d.RetryAfter); again.After(time.Now()) && at.Sub(again).Abs() > ms {
-						b.t.Fatalf("it was to come back at %v, and now at %v", again, at)
-					} else {
-						again = at
-					}
-					time.Sleep(ms)
-				}
-				if sent := b.scripts.Load(); admitted < 315 || admitted > 320 || sent > 5*admitted/2 {
-					b.t.Errorf("%d calls of 3000 were admitted, and Redis was asked %d times", admitted, sent)
-				}
-				closeBlocks(b.t, blocks)
-			})
-		})
-	}
-}
-
-// TestBlocksFindWhatCameBack: permits that another process gave back are found by a call that was refused before, after
-// the time of a block at the latest, and at once by another call.
-func TestBlocksFindWhatCameBack(t *testing.T) {
-	inBubbles(t, func(b *bubble) {
-		limit := bucket("1/h", 20)
-		c := b.limiter(limit)
-		ours, theirs := newBlocks(b.t, c.Limiter, 10, time.Second), newBlocks(b.t, b.process(c, limit), 10, time.Second)
-		get(b.t, theirs, 1)
-		get(b.t, ours, 10)
-		refused := get(b.t, ours, 1)
-		closeBlocks(b.t, theirs)
-		time.Sleep(time.Second - 1)
-		again := get(b.t, ours, 1)
-		if refused.Allowed || again.Allowed || again.RetryAfter != refused.RetryAfter-time.Second+1 {
-			b.t.Errorf("%+v, and then %+v", refused, again)
-		}
-		time.Sleep(time.Nanosecond)
-		if d := get(b.t, ours, 1); !d.Allowed {
-			b.t.Errorf("after the time of a block: %+v", d)
-		}
-		get(b.t, ours, 9)
-		if d := get(b.t, ours, 7); !d.Allowed {
-			b.t.Errorf("another call: %+v", d)
-		}
-		closeBlocks(b.t, ours)
-	})
-}
-
 // TestBlocksCrowd: concurrent calls of several processes use a limit to the last
 // permit and no further, share their blocks, and Close is safe among them: it
 // does not wait for blocks that are fetched meanwhile, and loses nothing.

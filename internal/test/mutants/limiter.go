@@ -298,11 +298,19 @@ var limiterMutants = []mutant{
 		"off by one", "the parts of a limit are no more than the whole", "throttle TestPartsAreTheWhole",
 	},
 	{
-		"throttle/blocks.go", `if since >= min(b.hold, d.RetryAfter) {`, `if since >= d.RetryAfter {`,
+		"throttle/keyrates.go", `if r == nil || r.key != key {`, `if r == nil {`,
+		"wrong key", "a key keeps its block while another of the same hash is refused", "throttle TestRefusalOfAnotherKey",
+	},
+	{
+		"throttle/blocks.go", `rate.call.CompareAndSwap(before, refused) // else a block came meanwhile, which has permits for such calls`, `rate.call.Store(refused); _ = before`,
+		"race", "an answer that comes after a block hides none of its permits", "throttle TestBlockComesBeforeARefusal",
+	},
+	{
+		"throttle/keyrates.go", `return since, since < min(hold, r.decision.RetryAfter)`, `return since, since < r.decision.RetryAfter`,
 		"missing check", "what another process gave back is found after the time of a block", "throttle TestBlocksFindWhatCameBack",
 	},
 	{
-		"throttle/blocks.go", `b.rates.close(rate, r.RetryAfter)`, `_ = r`,
+		"throttle/blocks.go", `rate.block.Store(&blockRefusal{key, size, r.Decision, time.Now()})`, `_ = r`,
 		"missing write", "a key that is refused does not ask for a block each time", "throttle TestBlocksOfARefusedKey",
 	},
 	{
