@@ -44,14 +44,17 @@ func startTest(t *testing.T, args ...string) *Process {
 	return p
 }
 
-// ask sends one inline command and returns the first line of the answer.
-func ask(addr, command string) (string, error) {
-	conn, err := net.DialTimeout("tcp", addr, time.Second)
+// patience is how long a server may take on a busy machine.
+const patience = time.Minute
+
+// ask sends one inline command and returns the first line of the answer; it waits this long for one.
+func ask(addr, command string, wait time.Duration) (string, error) {
+	conn, err := net.DialTimeout("tcp", addr, patience)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(wait)); err != nil {
 		return "", err
 	}
 	if _, err := io.WriteString(conn, command+"\r\n"); err != nil {
@@ -63,7 +66,7 @@ func ask(addr, command string) (string, error) {
 
 func wantAnswer(t *testing.T, p *Process, command, want string) {
 	t.Helper()
-	if got, err := ask(p.Addr(), command); err != nil || got != want {
+	if got, err := ask(p.Addr(), command, patience); err != nil || got != want {
 		t.Fatalf("%s = %q, %v; want %q", command, got, err, want)
 	}
 }
@@ -78,7 +81,7 @@ func TestStart(t *testing.T) {
 	if err := p.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	if answer, err := ask(p.Addr(), "PING"); !errors.Is(err, os.ErrDeadlineExceeded) {
+	if answer, err := ask(p.Addr(), "PING", 300*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("a paused server answered %q, %v", answer, err)
 	}
 	if err := p.Resume(); err != nil {
@@ -87,7 +90,7 @@ func TestStart(t *testing.T) {
 	wantAnswer(t, p, "PING", "+PONG")
 
 	p.Kill()
-	if _, err := ask(p.Addr(), "PING"); err == nil {
+	if _, err := ask(p.Addr(), "PING", patience); err == nil {
 		t.Fatal("a killed server answered")
 	}
 	if err := p.Pause(); err == nil {
@@ -178,7 +181,7 @@ func TestServerDiesWithItsParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	addr = strings.TrimSpace(addr)
-	if _, err := ask(addr, "PING"); err != nil {
+	if _, err := ask(addr, "PING", patience); err != nil {
 		t.Fatal(err)
 	}
 	if err := parent.Process.Kill(); err != nil { // SIGKILL: no cleanup runs
@@ -186,7 +189,7 @@ func TestServerDiesWithItsParent(t *testing.T) {
 	}
 	_ = parent.Wait()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		if _, err := ask(addr, "PING"); err != nil {
+		if _, err := ask(addr, "PING", patience); err != nil {
 			return
 		}
 		if time.Now().After(deadline) {
