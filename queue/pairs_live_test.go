@@ -142,14 +142,18 @@ func TestOverriddenWhileHeld(t *testing.T) {
 		l := startLive(t, limitsOf(perTenant(5)))
 		client := l.server.Client()
 		ids := []string{l.add(t, kept), l.add(t, kept), l.add(t, kept)}
+		// By the worker itself, so that there is time until the slot of the job that it has just got.
+		released, overridden := 0, make(chan error, 1)
+		l.seen.dispatched = func(round Round) {
+			before := released
+			if released += round.Released; before < 2 && released >= 2 {
+				overridden <- operate.SetOverride(t.Context(), client, l.queue, "a", "tenant", override)
+			}
+		}
 		l.run(t)
 		l.goes <- nil
 		l.seen.wait(t, string(lifecycle.Done), 1)
-		until(t, "the second one has its slot", func() bool { // it went first if the first one missed its own
-			state := client.HGet(t.Context(), asynqwire.Key(l.queue, "t:"+ids[1]), "state").Val()
-			return state == "active" || state == "completed"
-		})
-		if err := operate.SetOverride(t.Context(), client, l.queue, "a", "tenant", override); err != nil {
+		if err := <-overridden; err != nil {
 			t.Fatal(err)
 		}
 		if l.calls.of(ids[1]) > 0 || client.HGet(t.Context(), asynqwire.Key(l.queue, "t:"+ids[2]), "state").Val() != "aggregating" {

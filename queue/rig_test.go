@@ -91,6 +91,8 @@ type counter struct {
 	gatings []Gating
 	calls   []Called
 	rounds  []Round
+
+	dispatched func(Round) // is called with each round; nil: nothing
 }
 
 func newCounter() *counter {
@@ -124,6 +126,9 @@ func (c *counter) Dispatched(_ string, round Round) {
 	c.mu.Lock()
 	c.rounds = append(c.rounds, round)
 	c.mu.Unlock()
+	if c.dispatched != nil {
+		c.dispatched(round)
+	}
 	c.count("round")
 }
 
