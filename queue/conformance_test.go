@@ -62,6 +62,7 @@ func (r *rig) conformance(t *testing.T) (all []string, c inspect.Conformance) {
 // TestConformance: what calls took of each limit is counted as it was, whoever made them.
 func TestConformance(t *testing.T) {
 	t.Parallel()
+	began := time.Now()
 	r := startRig(t, 10, counted(
 		quota("calls", 1000, func(l *limits.Limit) { l.Per = []string{"tenant"} }),
 		quota("tokens", 99, func(l *limits.Limit) { l.Per, l.Unit = []string{"tenant", "model"}, "tokens" }),
@@ -123,6 +124,10 @@ func TestConformance(t *testing.T) {
 	})
 	if !slices.Equal(got, want) {
 		t.Errorf("%q; want %q", got, want)
+	}
+	trial, err := inspect.Try(t.Context(), r.server.Client(), r.queue, limits.Set{Queues: map[string]limits.Queue{r.queue: {}}}, inspect.TrialQuery{N: 10})
+	if err != nil || trial.Calls != 18 || trial.Jobs != 10 || trial.Measured.Max <= 0 || trial.Measured.Max > time.Since(began) {
+		t.Errorf("the calls that are kept: %+v, %v", trial, err)
 	}
 }
 

@@ -226,6 +226,7 @@ func (r *run) sent() Gating {
 	g := Gating{Kind: r.job.Kind, Decision: "sent", Asked: r.took, Held: r.held, Runnable: max(now-runnable, 0)}
 	if r.job.Attempt == 1 && r.accepted > 0 {
 		g.Waited = max(now-r.accepted, 0)
+		r.job.waited = g.Waited
 	}
 	return g
 }

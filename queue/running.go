@@ -66,8 +66,9 @@ type Running struct {
 	permits           bool   // the job holds permits of concurrency limits
 	owner             string // mark of this run on the job in Redis
 	task              asynqwire.Message
-	raw               []byte // task in asynq's encoding
-	locked            error  // why the task cannot be decrypted; nil: it can
+	raw               []byte        // task in asynq's encoding
+	locked            error         // why the task cannot be decrypted; nil: it can
+	waited            time.Duration // until its first call left, since it came or became due; 0: not known
 
 	// Probe reports whether this call tests if a hold, which follows failures of an
 	// account or endpoint, can end. Its answer decides for the jobs that are held.
@@ -270,7 +271,7 @@ func (job *Running) tenant() string { return rediskey.Escape(job.Tenant) }
 func (job *Running) kind() string   { return rediskey.Escape(job.Kind) }
 
 // taken returns what the job's call took of the limits, "COST;unit=n;…" with its actual costs before those that it was
-// enqueued with.
+// enqueued with, and how many ms its first call waited, "…;@MS".
 func (job *Running) taken(actual string) string {
 	parts := []string{strconv.FormatInt(job.Cost, 10)}
 	expected, _ := store.EncodeCosts(job.Costs) // not the text, which may be that of a task of asynq's own client
@@ -278,6 +279,9 @@ func (job *Running) taken(actual string) string {
 		if costs != "" {
 			parts = append(parts, costs)
 		}
+	}
+	if job.waited > 0 {
+		parts = append(parts, "@"+strconv.FormatInt(job.waited.Milliseconds(), 10))
 	}
 	return strings.Join(parts, ";")
 }

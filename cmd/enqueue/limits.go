@@ -24,14 +24,14 @@ import (
 func limitsCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "limits",
-		Short: "Check and publish limits files, see the limits in effect, and override one for a tenant",
-		Long: `limits checks, compares, publishes and exports limits files. It shows which limits are in
+		Short: "Check, try and publish limits files, see the limits in effect, and override one for a tenant",
+		Long: `limits checks, compares, tries, publishes and exports limits files. It shows which limits are in
 effect and where they come from, and overrides a limit for one tenant, for a time or until the
 override is cleared. All workers follow within a second. What a bucket has used stays used, so a
 raised limit brings no burst.`,
 		Args: cobra.ArbitraryArgs,
 	}
-	cmd.AddCommand(limitsShowCommand(o), limitsSetCommand(o), limitsClearCommand(o), limitsCheckCommand(o), limitsDiffCommand(o), limitsApplyCommand(o), limitsExportCommand(o))
+	cmd.AddCommand(limitsShowCommand(o), limitsSetCommand(o), limitsClearCommand(o), limitsCheckCommand(o), limitsDiffCommand(o), limitsTryCommand(o), limitsApplyCommand(o), limitsExportCommand(o))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return cmd.Help()

@@ -301,12 +301,7 @@ are written out for each of their tenants.`,
 			if err != nil {
 				return err
 			}
-			set, err := operate.Published(ctx, client, names...)
-			// A file with a budget has all queues of the budget.
-			for more := sharing(set, names); err == nil && len(more) > 0; more = sharing(set, names) {
-				names = append(names, more...)
-				set, err = operate.Published(ctx, client, names...)
-			}
+			set, err := operate.PublishedTogether(ctx, client, names...)
 			if err != nil {
 				return err
 			}
@@ -323,18 +318,4 @@ are written out for each of their tenants.`,
 	}
 	cmd.Flags().StringVar(&name, "queue", "", "one queue, with those that share a budget with it (default: all)")
 	return cmd
-}
-
-// sharing returns the queues that share a budget with those of a set, and are not among names.
-func sharing(set limits.Set, names []string) (more []string) {
-	for _, q := range set.Queues {
-		for _, limit := range q.Limits {
-			for _, other := range limit.Queues {
-				if !slices.Contains(names, other) && !slices.Contains(more, other) {
-					more = append(more, other)
-				}
-			}
-		}
-	}
-	return more
 }

@@ -13,12 +13,14 @@ const maxAction = 64 << 10
 
 // decode reads a JSON object into a struct whose fields all have json tags. Unknown and
 // duplicate fields are errors.
-func decode[T any](r *request) (T, error) {
+func decode[T any](r *request) (T, error) { return decodeUpTo[T](r, maxAction) }
+
+func decodeUpTo[T any](r *request, most int64) (T, error) {
 	var value T
 	if err := wantType(r.Request, "application/json"); err != nil {
 		return value, err
 	}
-	text, err := readBody(r, maxAction)
+	text, err := readBody(r, most)
 	if err != nil {
 		return value, err
 	}

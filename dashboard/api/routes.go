@@ -56,6 +56,8 @@ func (a *API) table() []route {
 		{method: get, path: "/queues/{q}/conformance", scopes: read, whole: true, handle: a.conformance},
 
 		{method: get, path: "/queues/{q}/limits", scopes: read, handle: a.limits},
+		{method: get, path: "/queues/{q}/limits/file", scopes: read, whole: true, handle: a.limitsFile},
+		{method: post, path: "/queues/{q}/trial", scopes: read, whole: true, handle: a.try},
 		{method: put, path: "/queues/{q}/tenants/{t}/limits/{limit}", scopes: operate, handle: a.setLimit},
 		{method: del, path: "/queues/{q}/tenants/{t}/limits/{limit}", scopes: operate, changes: true, handle: a.clearLimit},
 

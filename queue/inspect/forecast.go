@@ -148,9 +148,7 @@ func readForecast(ctx context.Context, client redis.UniversalClient, queue strin
 		return nil, err
 	}
 	f.asked = f.now
-	for _, limit := range f.rules.Limits {
-		f.calendars = append(f.calendars, effective.Windows(limit, f.now, fluid.ExactOpenings))
-	}
+	f.setCalendars()
 	if f.windows, err = f.limits.Queue.Calendars(f.now); err != nil {
 		return nil, err
 	}
@@ -163,6 +161,13 @@ func readForecast(ctx context.Context, client redis.UniversalClient, queue strin
 	f.readStates()
 	rest(piecePause)
 	return f, f.sample(ctx, client)
+}
+
+// setCalendars sets the calendar windows of the limits from now on.
+func (f *forecast) setCalendars() {
+	for _, limit := range f.rules.Limits {
+		f.calendars = append(f.calendars, effective.Windows(limit, f.now, fluid.ExactOpenings))
+	}
 }
 
 // lanesToRead returns the names of all lanes, of which the first were read, or of a
@@ -233,20 +238,7 @@ func (f *forecast) readSome(ctx context.Context, client redis.UniversalClient, n
 			seen[l.Tenant] = true
 			tenants, fields = append(tenants, l.Tenant), append(fields, "t:"+l.Tenant)
 		}
-		l.buckets = make([]int, len(f.rules.Limits))
-		for j, limit := range f.rules.Limits {
-			if l.buckets[j] = -1; f.limits.Queue.Limits[j].Spec.Algorithm == "cc" {
-				continue
-			}
-			name := store.BucketKey(f.queue, limit, &l.Lane)
-			at, ok := f.bucketAt[name]
-			if !ok {
-				at = len(f.buckets)
-				f.bucketAt[name] = at
-				f.buckets = append(f.buckets, name)
-			}
-			l.buckets[j] = at
-		}
+		f.findBuckets(l)
 	}
 	pipe := client.Pipeline()
 	clock := store.AddTime(ctx, pipe, client, store.Key(f.queue, "waiting"))
@@ -291,6 +283,24 @@ func (f *forecast) readSome(ctx context.Context, client redis.UniversalClient, n
 		}
 	}
 	return clock.Val(), nil
+}
+
+// findBuckets sets the buckets of a lane.
+func (f *forecast) findBuckets(l *lane) {
+	l.buckets = make([]int, len(f.rules.Limits))
+	for j, limit := range f.rules.Limits {
+		if l.buckets[j] = -1; f.limits.Queue.Limits[j].Spec.Algorithm == "cc" {
+			continue
+		}
+		name := store.BucketKey(f.queue, limit, &l.Lane)
+		at, ok := f.bucketAt[name]
+		if !ok {
+			at = len(f.buckets)
+			f.bucketAt[name] = at
+			f.buckets = append(f.buckets, name)
+		}
+		l.buckets[j] = at
+	}
 }
 
 // waitingOf returns how many jobs of tenants wait, from their counts.

@@ -132,6 +132,31 @@ func Changes(ctx context.Context, client redis.UniversalClient, queues ...string
 	return changes, nil
 }
 
+// PublishedTogether is like [Published], with all queues that share a budget with these: a limits file with a budget has
+// all of them.
+func PublishedTogether(ctx context.Context, client redis.UniversalClient, queues ...string) (limits.Set, error) {
+	set, err := Published(ctx, client, queues...)
+	for more := sharing(set, queues); err == nil && len(more) > 0; more = sharing(set, queues) {
+		queues = slices.Concat(queues, more)
+		set, err = Published(ctx, client, queues...)
+	}
+	return set, err
+}
+
+// sharing returns the queues that share a budget with those of a set, and are not among names.
+func sharing(set limits.Set, names []string) (more []string) {
+	for _, q := range set.Queues {
+		for _, limit := range q.Limits {
+			for _, other := range limit.Queues {
+				if !slices.Contains(names, other) && !slices.Contains(more, other) {
+					more = append(more, other)
+				}
+			}
+		}
+	}
+	return more
+}
+
 // Published returns the published limits of queues, without overrides. A tenant whose weight,
 // send window or partition differs between queues, because different files were published, is an
 // error: a set of limits has one for each tenant.

@@ -405,41 +405,14 @@ func publishPartition(ctx context.Context, client redis.UniversalClient, queue s
 // stored returns the hash of a queue's limits.
 func stored(set limits.Set, layout partition.Layout) (map[string]string, error) {
 	q, tenants := set.Queues[layout.Queue], effective.StoreTenants(set, layout.Queue)
-	stored := effective.Queue{
-		Limits: []effective.Limit{}, Attributes: effective.Attributes(q), Kinds: q.Kinds,
-		MaxBacklog: q.MaxBacklog, MaxBacklogBytes: q.MaxBacklogBytes, MaxQueue: q.MaxQueue, MaxQueueBytes: q.MaxQueueBytes,
-		MaxRetention: int64(q.MaxRetention / time.Second),
-		Conformance:  q.Conformance,
-		SendWindows:  map[string]string{},
-	}
-	if q.Durability != limits.Primary { // the default
-		stored.Durability = q.Durability
-	}
+	stored := effective.StoreQueue(q, tenants)
 	if stored.From = store.BeforeOf(layout.From); layout.N > 1 {
 		stored.Partitions = layout.N
 	}
-	windows := map[string]bool{}
-	for kind, window := range q.SendWindows {
-		stored.SendWindows[kind] = window.String()
-		windows[window.String()] = true
-	}
-	for _, tenant := range tenants {
-		windows[tenant.Window] = true
-	}
-	delete(windows, "") // always open
-	stored.Windows = slices.Sorted(maps.Keys(windows))
-	// Empty lists, not null, for the scripts.
-	if stored.Attributes == nil {
-		stored.Attributes = []string{}
-	}
-	if stored.Kinds == nil {
-		stored.Kinds = []string{}
-	}
-	for _, limit := range q.Limits {
-		one := effective.Store(limit)
+	for i, limit := range q.Limits {
+		one := &stored.Limits[i]
 		one.Spec.Leased = one.Spec.Leased || len(layout.Names()) > 1 && limit.Leased()
 		one.Spec.Pool = one.Spec.Leased && limit.Pooled()
-		stored.Limits = append(stored.Limits, one)
 	}
 	text, err := json.Marshal(stored)
 	if err != nil {

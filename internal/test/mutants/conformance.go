@@ -31,7 +31,43 @@ var conformanceMutants = []mutant{
 		"rounding", "what calls took is kept", "queue/internal/conformance TestKeptCalls",
 	},
 	{
-		"queue/internal/store/conformance.lua", `if (read('HGET', counted, ARGV[2]) or '0-0') ~= ARGV[3] then return 0 end`, ``,
+		"queue/internal/conformance/page.go", `for len(p.all) > maxPages || len(p.all) > 1 && p.all[1] < now-keepsDay {`, `for len(p.all) > 1 && p.all[1] < now-keepsDay {`,
+		"missing condition", "what is kept of calls has a bound", "queue/internal/conformance TestPagesAreBounded",
+	},
+	{
+		"queue/internal/store/conformance.lua", `plan('EXPIRE', pages .. ':' .. bucket, more)`, ``,
+		"missing write", "calls are kept for a day", "queue/internal/conformance TestArrivals",
+	},
+	{
+		"queue/internal/conformance/arrivals.go", `p.size = pageBytes // calls go to a new one`, `p.left = 0`,
+		"missing condition", "calls are not added to a page that is damaged", "queue/internal/conformance TestArrivals",
+	},
+	{
+		"queue/running.go", `if job.waited > 0 {`, `if job.Attempt > 1 {`,
+		"swapped branch", "how long a job waited is known", "queue TestConformance",
+	},
+	{
+		"queue/internal/replay/replay.go", `l.Tenant.finish = l.start + l.forward()`, `l.Tenant.finish = l.start`,
+		"missing write", "a replay is fair by weight", "queue/internal/replay TestReplayIsExact",
+	},
+	{
+		"queue/internal/replay/replay.go", `if len(b.waiting) > 0 && b.waiting[0].before(l) || b.Earliest(q.now, l.need(i)) > q.now {`, `if b.Earliest(q.now, l.need(i)) > q.now {`,
+		"missing condition", "no job of a replay overtakes those that waited before it", "queue/internal/replay TestLargeJobsAreNotOvertaken",
+	},
+	{
+		"queue/internal/replay/replay.go", `if n < 0 { // the first that waits may go sooner`, `if false {`,
+		"missing condition", "what is given back lets a job of a replay go", "queue/inspect TestTry",
+	},
+	{
+		"queue/internal/fluid/single.go", `t = max(t, s.log[i].at+s.Period)`, `t = max(t, s.log[i].at+s.Period/2)`,
+		"rounding", "a replay of a sliding window log is exact", "queue/internal/replay TestReplayIsExact",
+	},
+	{
+		"queue/inspect/trial.go", `proposed.Resolve(q.Limits, tenant)`, `_ = tenant`,
+		"missing condition", "overrides stay in force when limits are tried", "queue/inspect TestTry",
+	},
+	{
+		"queue/internal/store/conformance.lua", `if (read('HGET', counted, '*') or '0') ~= ARGV[4] then return 0 end`, ``,
 		"no fence", "two workers count each call once", "queue/internal/conformance TestAuditorsTakeTurns",
 	},
 	{

@@ -22,6 +22,7 @@ import (
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 
 	"github.com/headgate/headgate/dashboard/api"
+	"github.com/headgate/headgate/internal/test/arrivals"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
@@ -38,11 +39,13 @@ type rig struct {
 	queue    string
 	covered  map[string]bool // operations that answered as they should
 	document []byte
+	redis    *redistest.Server
 }
 
 func newRig(t *testing.T) *rig {
-	redis := redistest.Start(t).Client()
-	a, err := api.New(api.Config{Redis: redis, Demo: &demo{}})
+	redis := redistest.Start(t)
+	client := redis.Client()
+	a, err := api.New(api.Config{Redis: client, Demo: &demo{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,12 +87,12 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t, server, router, redistest.Queue(t), map[string]bool{}, text}
+	r := &rig{t, server, router, redistest.Queue(t), map[string]bool{}, text, redis}
 	set := limits.Set{Queues: map[string]limits.Queue{r.queue: {Kinds: []string{"call"}, MaxBacklog: 1000, Limits: []limits.Limit{
 		{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1), Burst: 2, Per: []string{"tenant"}},
 		{Name: "flight", Algorithm: throttle.Concurrency, Concurrency: 5},
 	}}}}
-	if err := operate.Publish(t.Context(), redis, set); err != nil {
+	if err := operate.Publish(t.Context(), client, set); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -190,6 +193,14 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	r.do(200, "GET", at+"/jobs?state=archived&reason=try", "")
 	r.do(200, "GET", at+"/failures", "")
 	r.do(200, "GET", at+"/conformance", "")
+	r.do(200, "GET", at+"/limits/file", "")
+	file := `{"file":"queues: {` + r.queue + `: {limits: [{name: all, algorithm: leaky_bucket, rate: 1/s}]}}"}`
+	r.do(200, "POST", at+"/trial", file)
+	if err := arrivals.Put(t.Context(), r.redis.Client(), r.queue, arrivals.Call{Tenant: "acme", Came: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	r.do(200, "POST", at+"/trial", file)
+	r.do(400, "POST", at+"/trial", `{"file":"queues: 1"}`)
 	r.do(409, "POST", at+"/jobs/"+id+"/cancel", `{"reason":"again"}`)
 	r.do(200, "POST", at+"/jobs/"+id+"/retry", `{"reason":"a try"}`)
 	r.do(200, "POST", at+"/jobs/"+id+"/run", `{"reason":"a try"}`)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,11 +36,12 @@ const (
 type Auditor struct {
 	of      partition.Layout
 	redis   redis.UniversalClient
-	counted map[string]string  // by partition: up to which entry of its events
+	counted map[string]string  // by partition: up to which entry of its events; and "*", how often calls were counted
 	buckets map[string]*bucket // by "LIMIT:VALUES"; and Missed, which has only hours
 	now     time.Time          // of Redis, when calls are counted
 	last    int64              // when they were counted before, Unix µs
 	entries int                // of the events, how many are read at a time
+	pages   *pages             // of arrivals; nil: not read
 	limits  map[string]*inForce
 }
 
@@ -58,7 +60,9 @@ func NewAuditor(of partition.Layout, client redis.UniversalClient) *Auditor {
 }
 
 // Forget makes the auditor read again what is kept: another one may have counted calls.
-func (a *Auditor) Forget() { a.counted, a.buckets = map[string]string{}, map[string]*bucket{} }
+func (a *Auditor) Forget() {
+	a.counted, a.buckets, a.pages = map[string]string{}, map[string]*bucket{}, nil
+}
 
 // Count counts the calls of all partitions that became known since the last time.
 func (a *Auditor) Count(ctx context.Context) (err error) {
@@ -103,16 +107,13 @@ func (a *Auditor) tidy() {
 func (a *Auditor) countIn(ctx context.Context, home string) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
-	from, known := a.counted[home]
-	if !known {
-		from, err = a.redis.HGet(ctx, store.Key(a.of.Queue, "counted"), home).Result()
-		if errors.Is(err, redis.Nil) {
-			from, err = noEvent, nil
-		}
-		if err != nil {
-			return false, err
-		}
-		a.counted[home] = from
+	from, err := a.countedOf(ctx, home, noEvent)
+	if err != nil {
+		return false, err
+	}
+	times, err := a.countedOf(ctx, "*", "0")
+	if err != nil {
+		return false, err
 	}
 	reply, err := store.CallsScript.Run(ctx, a.redis, store.ScriptKeys(home), home, from, a.entries)
 	if err != nil {
@@ -132,10 +133,18 @@ func (a *Auditor) countIn(ctx context.Context, home string) (more bool, err erro
 	if err := a.load(ctx, taken); err != nil {
 		return false, err
 	}
-	args := []any{a.of.Queue, home, from, to}
+	args := []any{a.of.Queue, home, to, times}
 	for _, name := range slices.Sorted(maps.Keys(taken)) {
 		writes, late := a.buckets[name].add(name, taken[name].calls, a.now.UnixMicro())
 		args, missed = append(args, writes...), missed+int64(late)
+	}
+	if len(calls) > 0 {
+		if a.pages == nil {
+			if a.pages, err = readPages(ctx, a.redis, a.of.Queue); err != nil {
+				return false, err
+			}
+		}
+		args = append(args, a.pages.add(calls, a.now.UnixMilli())...)
 	}
 	if missed > 0 {
 		args = append(args, a.buckets[Missed].noteMissed(a.now, missed)...)
@@ -144,9 +153,9 @@ func (a *Auditor) countIn(ctx context.Context, home string) (more bool, err erro
 	if err != nil {
 		return false, err
 	}
-	if kept != int64(1) { // another auditor counted them
+	if kept != int64(1) { // another auditor has counted calls
 		a.Forget()
-		return false, nil
+		return true, nil
 	}
 	switch buckets := len(taken); {
 	case buckets > bucketsAtATime:
@@ -154,8 +163,24 @@ func (a *Auditor) countIn(ctx context.Context, home string) (more bool, err erro
 	case buckets < bucketsAtATime/4:
 		a.entries = min(2*a.entries, mostEntries)
 	}
-	a.counted[home] = to
-	return true, nil
+	n, err := strconv.ParseInt(times, 10, 64)
+	a.counted[home], a.counted["*"] = to, strconv.FormatInt(n+1, 10)
+	return true, err
+}
+
+// countedOf returns a field of what was counted, and otherwise if there is none.
+func (a *Auditor) countedOf(ctx context.Context, field, otherwise string) (string, error) {
+	if text, known := a.counted[field]; known {
+		return text, nil
+	}
+	text, err := a.redis.HGet(ctx, store.Key(a.of.Queue, "counted"), field).Result()
+	if errors.Is(err, redis.Nil) {
+		text, err = otherwise, nil
+	}
+	if err == nil {
+		a.counted[field] = text
+	}
+	return text, err
 }
 
 // takings are the calls of a bucket, and their rule.

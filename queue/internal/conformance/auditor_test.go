@@ -26,7 +26,8 @@ type told struct {
 	tenant, model string
 	at, cost      int64
 	tokens        int64
-	direct        bool
+	direct, back  bool
+	waited        string // "@MS"
 }
 
 // audited is a queue whose calls a test writes into its events.
@@ -75,6 +76,12 @@ func (a *audited) event(reason string, calls ...told) {
 		}
 		if c.cost != 1 || c.tokens > 0 {
 			taken = fmt.Sprintf("%d;tokens=%d;tokens=9", c.cost, c.tokens)
+		}
+		if c.waited != "" {
+			taken += ";" + c.waited
+		}
+		if c.back {
+			taken = "-" + taken
 		}
 		if c.model != "" {
 			attributes = "model=" + rediskey.Escape(c.model)

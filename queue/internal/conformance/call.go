@@ -16,6 +16,7 @@ type call struct {
 	cost   int64
 	costs  string // by unit
 	back   bool   // it did not take this after all
+	waited int64  // ms until a job's first call; -1: it is not one
 }
 
 // parseCalls reads the answer of calls.lua. It leaves out what it cannot read, and returns how many calls that are.
@@ -37,7 +38,14 @@ func parseCalls(base int64, names, lines string) (calls []call, unread int64) {
 		}
 		taken, direct := strings.CutPrefix(words[2], "d")
 		taken, back := strings.CutPrefix(taken, "-")
-		c := call{lane: lanes[number-1], at: base + since, direct: direct, cost: 1, back: back}
+		c := call{lane: lanes[number-1], at: base + since, direct: direct, cost: 1, back: back, waited: -1}
+		taken, waited, first := strings.Cut(taken, ";@")
+		if first {
+			if c.waited, err = strconv.ParseInt(waited, 10, 64); err != nil || c.waited < 0 {
+				unread++
+				continue
+			}
+		}
 		cost, costs, _ := strings.Cut(taken, ";")
 		if cost != "" {
 			if c.cost, err = strconv.ParseInt(cost, 10, 64); err != nil {
@@ -59,8 +67,28 @@ func (c *call) of(limit *limits.Limit) int64 {
 	if limit.Unit == "" {
 		return c.cost
 	}
-	for part := range strings.SplitSeq(c.costs, ";") { // what was used comes before what was expected
-		if unit, n, _ := strings.Cut(part, "="); unit == limit.Unit {
+	return unitOf(c.costs, limit.Unit)
+}
+
+// took returns what the call took, "COST;unit=n;…", each unit once; behind a "-" if it did not after all.
+func (c *call) took() string {
+	text := strconv.FormatInt(c.cost, 10)
+	if c.back {
+		text = "-" + text
+	}
+	seen := ""
+	for part := range strings.SplitSeq(c.costs, ";") {
+		if unit, n, ok := strings.Cut(part, "="); ok && !strings.Contains(seen, unit+"=") {
+			seen += ";" + unit + "=" + n
+		}
+	}
+	return text + seen
+}
+
+// unitOf returns how many permits of a unit costs have.
+func unitOf(costs, unit string) int64 {
+	for part := range strings.SplitSeq(costs, ";") { // what was used comes before what was expected
+		if name, n, _ := strings.Cut(part, "="); name == unit {
 			took, _ := strconv.ParseInt(n, 10, 64)
 			return took
 		}

@@ -59,7 +59,7 @@ func TestCostOfCounting(t *testing.T) {
 	round := func() {
 		var calls []told
 		for i := range tenants * each {
-			calls = append(calls, told{tenant: fmt.Sprintf("tenant-%d", i%tenants), at: at + int64(i)*1000, cost: 1})
+			calls = append(calls, told{tenant: fmt.Sprintf("tenant-%d", i%tenants), at: at + int64(i)*1000, cost: 1, waited: "@" + strconv.Itoa(i)})
 		}
 		for some := range slices.Chunk(calls, 5) { // as many as are settled together at 500/s
 			a.event("", some...)

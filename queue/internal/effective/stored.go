@@ -140,6 +140,41 @@ func (s Limit) Decode() (limits.Limit, error) {
 	return l, nil
 }
 
+// StoreQueue returns the stored form of a queue that has one partition and these tenants.
+func StoreQueue(q limits.Queue, tenants map[string]Tenant) Queue {
+	stored := Queue{
+		Limits: []Limit{}, Attributes: Attributes(q), Kinds: q.Kinds,
+		MaxBacklog: q.MaxBacklog, MaxBacklogBytes: q.MaxBacklogBytes, MaxQueue: q.MaxQueue, MaxQueueBytes: q.MaxQueueBytes,
+		MaxRetention: int64(q.MaxRetention / time.Second),
+		Conformance:  q.Conformance,
+		SendWindows:  map[string]string{},
+	}
+	if q.Durability != limits.Primary { // the default
+		stored.Durability = q.Durability
+	}
+	windows := map[string]bool{}
+	for kind, window := range q.SendWindows {
+		stored.SendWindows[kind] = window.String()
+		windows[window.String()] = true
+	}
+	for _, tenant := range tenants {
+		windows[tenant.Window] = true
+	}
+	delete(windows, "") // always open
+	stored.Windows = slices.Sorted(maps.Keys(windows))
+	// Empty lists, not null, for the scripts.
+	if stored.Attributes == nil {
+		stored.Attributes = []string{}
+	}
+	if stored.Kinds == nil {
+		stored.Kinds = []string{}
+	}
+	for _, limit := range q.Limits {
+		stored.Limits = append(stored.Limits, Store(limit))
+	}
+	return stored
+}
+
 // StoreTenants returns the stored form of the tenants that differ from others in a queue.
 func StoreTenants(l limits.Set, queue string) map[string]Tenant {
 	out := map[string]Tenant{}

@@ -48,6 +48,7 @@ type Bucket struct {
 	low         float64 // in one round of a fill: how far the flows that use the bucket can rise
 	held        bool
 	starved     bool // slowed down by a narrower shared limit
+	single      bool // permits are taken one by one: see Single
 }
 
 // Flow is a group of equal lanes: of equal weight, under equal limits, in the same state.
@@ -523,14 +524,7 @@ func (m *Model) next() float64 {
 func (m *Model) pass(step float64) {
 	m.now += step
 	for i := range m.Buckets {
-		b := &m.Buckets[i]
-		b.Level = min(b.Level+(b.in-b.out)*step, b.Max)
-		if b.Used += b.out * step; b.Spread {
-			b.Level = min(b.Level, b.unused())
-		}
-		for len(b.Opens) > 0 && b.Opens[0] <= m.now+Tiny {
-			b.openWindow(m.now)
-		}
+		m.Buckets[i].pass(step, m.now)
 	}
 	for _, f := range m.open {
 		f.served += f.rate * step
@@ -538,6 +532,17 @@ func (m *Model) pass(step float64) {
 			f.heldBy[by] += step
 		}
 		f.retire(m, step)
+	}
+}
+
+// pass lets a bucket flow for a step, until now.
+func (b *Bucket) pass(step, now float64) {
+	b.Level = min(b.Level+(b.in-b.out)*step, b.Max)
+	if b.Used += b.out * step; b.Spread {
+		b.Level = min(b.Level, b.unused())
+	}
+	for len(b.Opens) > 0 && b.Opens[0] <= now+Tiny {
+		b.openWindow(now)
 	}
 }
 
@@ -583,7 +588,7 @@ func (b *Bucket) openWindow(now float64) {
 	if used {
 		b.opened++
 	}
-	if b.opened == ExactOpenings {
+	if b.opened == ExactOpenings && !b.single {
 		b.Opens, b.Rate = nil, b.Quota/b.Period
 		if !b.Spread {
 			b.Level -= b.Quota / 2

@@ -9,8 +9,8 @@
 --   missed  how many calls cannot be read, and one more if entries with calls were trimmed that the caller did not know
 --   names   lines: a tenant and the attributes by which limits can differ, as in the name of a lane
 --   calls   lines of "NAME SINCE TAKEN": the number of a name, from 1; the µs from base_us until the call left; and
---           what it took, "COST;unit=n;…", '' for one permit. After "d" it is a call without a job, and after "d-" what
---           one did not take after all
+--           what it took, "COST;unit=n;…", '' for one permit; behind that the ms that it waited, "@MS", if it is the
+--           first call of a job. After "d" it is a call without a job, and after "d-" what one did not take after all
 -- Bound: `most` entries of eight calls each.
 -- Full memory: it runs (allow-oom): it writes only faults.
 local events, last = headgate .. 'events', ARGV[2]
@@ -27,7 +27,7 @@ local function add(text)
   local outcome, called, taken, attributes = string.match(run or '', '^(%l+) %l* %d+ (%d+) %d+ %d+ %d ([^ ]+) ([^ ]*) ')
   if not outcome or called == '0' then return end
   local name = tenant .. ';kind=' .. kind .. (attributes ~= '' and ';' .. attributes or '')
-  if not string.find(taken, '^%-?%d+[%l%d_;=]*$') or string.find(name, '[%c%s]') then
+  if not string.find(taken, '^%-?%d+[%l%d_;=@]*$') or string.find(name, '[%c%s]') then
     missed = missed + 1
     return
   end
@@ -36,7 +36,8 @@ local function add(text)
     numbers[name] = #names
   end
   base = base or tonumber(called)
-  calls[#calls + 1] = format('%d %d %s', numbers[name], called - base, (outcome == DIRECT and 'd' or '') .. (taken == '1' and '' or taken))
+  local more = string.gsub(string.gsub(taken, '^1$', ''), '^1;', ';')
+  calls[#calls + 1] = format('%d %d %s', numbers[name], called - base, (outcome == DIRECT and 'd' or '') .. more)
 end
 
 for i = known and 2 or 1, #entries do

@@ -1,0 +1,113 @@
+package fluid
+
+import "math"
+
+// Single is a bucket from which permits are taken call by call.
+type Single struct {
+	Bucket
+	at  float64   // until when it has flowed
+	log []logged  // of a sliding window log: what was taken in the last window
+	sum float64   // of log
+	all []float64 // memory of Opens, for looking ahead
+}
+
+type logged struct{ at, n float64 }
+
+// NewSingle returns a bucket in the state of b at the time 0. log says whether it is of a sliding window log.
+func NewSingle(b Bucket, log bool) *Single {
+	s := &Single{Bucket: b}
+	s.single = true
+	if log {
+		if n := s.Quota - s.Level; n > 0 {
+			s.log, s.sum = append(s.log, logged{s.Opens[0] - s.Period, n}), n
+		}
+		s.Opens = nil
+		return s
+	}
+	s.begin()
+	return s
+}
+
+// isLog reports whether the bucket is of a sliding window log.
+func (s *Single) isLog() bool { return s.Quota > 0 && len(s.Opens) == 0 }
+
+// flow lets the bucket flow until t.
+func (s *Single) flow(t float64) {
+	if s.isLog() {
+		gone := 0
+		for gone < len(s.log) && s.log[gone].at+s.Period <= t+Tiny {
+			s.sum -= s.log[gone].n
+			gone++
+		}
+		s.log = s.log[gone:]
+		s.at = max(s.at, t)
+		return
+	}
+	for s.at < t {
+		next := t
+		if len(s.Opens) > 0 {
+			next = min(next, max(s.Opens[0], s.at))
+		}
+		s.in, s.out = s.Rate, 0
+		if s.Spread && s.unused() <= Tiny {
+			s.in = 0
+		}
+		s.pass(next-s.at, next)
+		s.at = next
+	}
+}
+
+// Earliest returns from when on, at t or later, the bucket has n permits if nobody takes any. t never decreases.
+func (s *Single) Earliest(t, n float64) float64 {
+	s.flow(t)
+	if n = min(n, s.Max); n <= 0 {
+		return t
+	}
+	enough := n - Tiny*max(1, s.Max)
+	if s.isLog() {
+		sum := s.sum
+		for i := 0; sum+enough > s.Quota && i < len(s.log); i++ {
+			sum -= s.log[i].n
+			t = max(t, s.log[i].at+s.Period)
+		}
+		return t
+	}
+	if s.Level >= enough {
+		return t
+	}
+	if s.Quota == 0 {
+		if s.Rate <= 0 {
+			return math.Inf(1)
+		}
+		return t + (n-s.Level)/s.Rate
+	}
+	ahead := *s // windows open in a copy
+	ahead.Opens = append(s.all[:0], s.Opens...)
+	s.all = ahead.Opens[:0]
+	for {
+		if d := (n - ahead.Level) / ahead.Rate; ahead.Spread && ahead.Rate > 0 && ahead.unused() >= enough && t+d <= ahead.Opens[0] {
+			return t + max(d, 0)
+		}
+		if t = ahead.Opens[0]; t-s.at > 1e10 {
+			return math.Inf(1)
+		}
+		if ahead.flow(t); ahead.Level >= enough {
+			return t
+		}
+	}
+}
+
+// Take takes n permits at t, whether it has them or not; n may be less than 0, for what is given back.
+func (s *Single) Take(t, n float64) {
+	s.flow(t)
+	n = min(n, s.Max)
+	if s.isLog() {
+		s.log, s.sum = append(s.log, logged{t, n}), s.sum+n
+		return
+	}
+	s.Level = min(s.Level-n, s.Max)
+	s.Used = max(0, s.Used+n)
+	if s.Spread {
+		s.Level = min(s.Level, s.unused())
+	}
+}

@@ -1,0 +1,274 @@
+// Package replay lets the calls of a queue go again, one by one, through limits that may be others than those of then.
+package replay
+
+import (
+	"cmp"
+	"container/heap"
+	"math"
+	"slices"
+
+	"github.com/headgate/headgate/queue/internal/fluid"
+)
+
+// Queue is a queue whose calls go again. Times are seconds from when it begins. Like dispatch.lua it lets a job go when
+// all of its limits have permits, and of jobs that wait for the same permits first that of the tenant whose virtual time
+// is least.
+type Queue struct {
+	Buckets []*Bucket
+	Lanes   []*Lane
+
+	virtual float64
+	now     float64
+	ready   laneHeap // lanes that may go now
+	events  eventHeap
+	woken   []*Bucket
+}
+
+// Bucket is the bucket of a limit.
+type Bucket struct {
+	*fluid.Single
+	Limit  int  // index of the limit
+	Shared bool // several lanes use it
+
+	waiting laneHeap // lanes that wait for its permits
+	wakes   float64  // when it has permits for the first of them; +Inf: not known
+}
+
+// Tenant moves forward with each of its calls.
+type Tenant struct {
+	Weight float64
+	finish float64 // its virtual time after its last call
+}
+
+// Lane has jobs that go one after the other.
+type Lane struct {
+	Tenant *Tenant
+	Uses   []*Bucket
+	Hours  []float64 // when send windows open and close, alternating; nil: always open
+	Jobs   []Job     // by when they come
+	Costs  [][]float64
+	Held   []float64 // for how many seconds each of Uses held jobs
+
+	at         int // its place in Lanes
+	next, come int // the next job that goes, and the next that comes
+	busy       bool
+	start      float64 // virtual time at which its next job starts
+	since      float64 // from when on it has waited for a shared bucket
+}
+
+// Job is a call.
+type Job struct {
+	At   float64 // when it comes
+	Cost int     // index in Costs of its lane: what it takes of each of Uses, and last how much it moves its tenant forward
+	Gone float64 // when it went; +Inf: its limits never let it
+}
+
+type event struct {
+	at     float64
+	lane   *Lane
+	bucket *Bucket
+}
+
+type eventHeap []event
+
+func (h eventHeap) Len() int           { return len(h) }
+func (h eventHeap) Less(i, j int) bool { return h[i].at < h[j].at }
+func (h eventHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *eventHeap) Push(x any)        { *h = append(*h, x.(event)) }
+func (h *eventHeap) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}
+
+// laneHeap has lanes by virtual time.
+type laneHeap []*Lane
+
+func (h laneHeap) Len() int           { return len(h) }
+func (h laneHeap) Less(i, j int) bool { return h[i].before(h[j]) }
+func (h laneHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *laneHeap) Push(x any)        { *h = append(*h, x.(*Lane)) }
+func (h *laneHeap) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}
+
+// before reports whether a lane goes before another that waits for the same permits.
+func (l *Lane) before(other *Lane) bool {
+	return l.start < other.start || l.start == other.start && l.at < other.at
+}
+
+// moment is how far apart things may be that happen at once: limits.lua counts in µs, and this in fractions of seconds.
+const moment = 1e-6
+
+// headStart is how many jobs a tenant that was away starts before the others.
+const headStart = 2
+
+// Run lets all jobs go.
+func (q *Queue) Run() {
+	type arrival struct {
+		at   float64
+		lane *Lane
+	}
+	var arrivals []arrival
+	for at, l := range q.Lanes {
+		l.at = at
+		l.Held = make([]float64, len(l.Uses))
+		for i := range l.Jobs {
+			l.Jobs[i].Gone = math.Inf(1)
+			arrivals = append(arrivals, arrival{l.Jobs[i].At, l})
+		}
+	}
+	for _, b := range q.Buckets {
+		b.wakes = math.Inf(1)
+	}
+	slices.SortStableFunc(arrivals, func(a, b arrival) int { return cmp.Compare(a.at, b.at) })
+	for len(arrivals) > 0 || len(q.events) > 0 {
+		next := math.Inf(1)
+		if len(q.events) > 0 {
+			next = q.events[0].at
+		}
+		if len(arrivals) > 0 {
+			next = min(next, arrivals[0].at)
+		}
+		q.now = max(q.now, next)
+		together := q.now + moment
+		for ; len(arrivals) > 0 && arrivals[0].at <= together; arrivals = arrivals[1:] {
+			l := arrivals[0].lane
+			q.now = max(q.now, arrivals[0].at)
+			if l.come++; !l.busy {
+				q.offer(l)
+			}
+		}
+		for len(q.events) > 0 && q.events[0].at <= together {
+			e := heap.Pop(&q.events).(event)
+			q.now = max(q.now, e.at)
+			switch {
+			case e.lane != nil:
+				q.offer(e.lane)
+			case e.bucket.wakes == e.at:
+				e.bucket.wakes = math.Inf(1)
+				q.woken = append(q.woken, e.bucket)
+			}
+		}
+		q.serve()
+	}
+}
+
+// offer makes a lane ready whose next job has come, and whose own limits may admit it.
+func (q *Queue) offer(l *Lane) {
+	l.busy = true
+	l.start = max(q.virtual-headStart*l.forward(), l.Tenant.finish)
+	heap.Push(&q.ready, l)
+}
+
+func (l *Lane) job() *Job          { return &l.Jobs[l.next] }
+func (l *Lane) costs() []float64   { return l.Costs[l.job().Cost] }
+func (l *Lane) forward() float64   { return l.costs()[len(l.Uses)] / l.Tenant.Weight }
+func (l *Lane) need(i int) float64 { return l.costs()[i] }
+
+// try lets the next job of a lane go, or puts the lane where it waits.
+func (q *Queue) try(l *Lane) {
+	at, by := q.opens(l), -1
+	for i, b := range l.Uses {
+		if b.Shared || l.need(i) <= 0 {
+			continue
+		}
+		if e := b.Earliest(q.now, l.need(i)); e > at {
+			at, by = e, i
+		}
+	}
+	if at > q.now {
+		if by >= 0 {
+			l.Held[by] += at - q.now
+		}
+		if !math.IsInf(at, 1) {
+			heap.Push(&q.events, event{at: at, lane: l})
+		}
+		return
+	}
+	for i, b := range l.Uses {
+		if !b.Shared || l.need(i) <= 0 {
+			continue
+		}
+		if len(b.waiting) > 0 && b.waiting[0].before(l) || b.Earliest(q.now, l.need(i)) > q.now {
+			l.since = q.now
+			heap.Push(&b.waiting, l)
+			q.wake(b)
+			return
+		}
+	}
+	for i, b := range l.Uses {
+		if n := l.need(i); n != 0 {
+			b.Take(q.now, n)
+			if n < 0 { // the first that waits may go sooner
+				b.wakes = math.Inf(1)
+				q.wake(b)
+			}
+		}
+	}
+	l.Tenant.finish = l.start + l.forward()
+	q.virtual = max(q.virtual, l.start)
+	l.job().Gone = q.now
+	if l.next++; l.next < l.come {
+		q.offer(l)
+	} else {
+		l.busy = false
+	}
+}
+
+// opens returns from when on the send windows of a lane are open.
+func (q *Queue) opens(l *Lane) float64 {
+	for len(l.Hours) > 0 && l.Hours[1] <= q.now {
+		l.Hours = l.Hours[2:]
+	}
+	if len(l.Hours) > 0 {
+		return max(q.now, l.Hours[0])
+	}
+	return q.now
+}
+
+// wake calls the first lane that waits for a bucket when that has permits for it.
+func (q *Queue) wake(b *Bucket) {
+	if len(b.waiting) == 0 {
+		return
+	}
+	if at := b.first(q.now); at < b.wakes {
+		b.wakes = at
+		heap.Push(&q.events, event{at: at, bucket: b})
+	}
+}
+
+// first returns when a bucket has permits for the first lane that waits for it.
+func (b *Bucket) first(now float64) float64 {
+	l := b.waiting[0]
+	return b.Earliest(now, l.need(slices.Index(l.Uses, b)))
+}
+
+// serve lets lanes go that are ready, and those that wait for buckets that have woken up, in the order of their virtual
+// times.
+func (q *Queue) serve() {
+	for {
+		next := &q.ready
+		var from *Bucket
+		q.woken = slices.DeleteFunc(q.woken, func(b *Bucket) bool {
+			if len(b.waiting) > 0 && b.first(q.now) <= q.now {
+				if len(*next) == 0 || b.waiting[0].before((*next)[0]) {
+					next, from = &b.waiting, b
+				}
+				return false
+			}
+			q.wake(b)
+			return true
+		})
+		if len(*next) == 0 {
+			return
+		}
+		l := heap.Pop(next).(*Lane)
+		if from != nil {
+			l.Held[slices.Index(l.Uses, from)] += q.now - l.since
+		}
+		q.try(l)
+	}
+}

@@ -1,0 +1,270 @@
+package replay
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/headgate/headgate/queue/internal/fluid"
+)
+
+// exact is a limit, call by call, as limits.lua has it. Times are µs.
+type exact struct {
+	algorithm string
+	n         int64   // permits of a burst or a window
+	every     int64   // µs a permit, or of a window
+	tat       int64   // of buckets
+	taken     []int64 // moments, ascending
+}
+
+func (e *exact) admits(t int64) bool {
+	count := func(from, to int64) (n int64) { // from ≤ moment < to
+		for _, at := range e.taken {
+			if at >= from && at < to {
+				n++
+			}
+		}
+		return n
+	}
+	switch e.algorithm {
+	case "tb", "lb":
+		return t >= e.tat-(e.n-1)*e.every
+	case "sl":
+		return count(t-e.every+1, t+1) < e.n
+	}
+	begin := t - t%e.every
+	used := count(begin, t+1)
+	if e.algorithm == "sc" {
+		// A µs earlier than limits.lua, at the moment at which a permit has passed.
+		used += max(0, count(begin-e.every, begin)*(e.every-t%e.every)-1) / e.every
+	}
+	return used < e.n
+}
+
+// next returns the first moment after t at which the answer of admits may change.
+func (e *exact) next(t int64) int64 {
+	next := int64(math.MaxInt64)
+	at := func(moment int64) {
+		if moment > t {
+			next = min(next, moment)
+		}
+	}
+	at(e.tat - (e.n-1)*e.every)
+	if e.algorithm == "tb" || e.algorithm == "lb" {
+		return next
+	}
+	begin := t - t%e.every
+	at(begin + e.every)
+	used := int64(0)
+	for _, moment := range e.taken {
+		at(moment + e.every)
+		if moment >= begin-e.every && moment < begin {
+			used++
+		}
+	}
+	for n := int64(1); n <= used; n++ { // used × what is left / every ≤ n
+		at(begin + e.every - n*e.every/used)
+	}
+	return next
+}
+
+func (e *exact) take(t int64) {
+	e.taken = append(e.taken, t)
+	e.tat = max(e.tat, t) + e.every
+}
+
+func (e *exact) single() *fluid.Single {
+	every := float64(e.every) / 1e6
+	b := fluid.Bucket{Level: float64(e.n), Max: float64(e.n)}
+	if e.algorithm == "tb" || e.algorithm == "lb" {
+		b.Rate = 1 / every
+	} else {
+		b.Quota, b.Period, b.Opens, b.Spread = b.Max, every, []float64{every}, e.algorithm == "sc"
+	}
+	return fluid.NewSingle(b, e.algorithm == "sl")
+}
+
+type exactLane struct {
+	weight float64
+	own    *exact // nil: none
+	shared []int
+	jobs   []int64
+	gone   []int64
+	finish float64
+	start  float64 // of its next job
+	ready  bool    // its own limit admits its next job, which has come
+}
+
+// run lets the jobs of lanes go, at each moment at which one may.
+func run(lanes []*exactLane, shared []*exact) {
+	virtual := 0.0
+	left := func(l *exactLane) bool { return len(l.gone) < len(l.jobs) }
+	for t, next := int64(0), int64(0); slices.ContainsFunc(lanes, left); t = next {
+		for {
+			var first *exactLane
+			for _, l := range lanes {
+				if !l.ready && left(l) && l.jobs[len(l.gone)] <= t && (l.own == nil || l.own.admits(t)) {
+					l.ready, l.start = true, max(virtual-headStart/l.weight, l.finish)
+				}
+				admitted := l.ready
+				for _, i := range l.shared {
+					admitted = admitted && shared[i].admits(t)
+				}
+				if admitted && (first == nil || l.start < first.start) {
+					first = l
+				}
+			}
+			if first == nil {
+				break
+			}
+			if first.own != nil {
+				first.own.take(t)
+			}
+			for _, i := range first.shared {
+				shared[i].take(t)
+			}
+			first.gone = append(first.gone, t)
+			first.finish, virtual = first.start+1/first.weight, max(virtual, first.start)
+			first.ready = false
+		}
+		next = math.MaxInt64
+		for _, e := range shared {
+			next = min(next, e.next(t))
+		}
+		for _, l := range lanes {
+			if !left(l) {
+				continue
+			}
+			if at := l.jobs[len(l.gone)]; at > t {
+				next = min(next, at)
+			}
+			if l.own != nil {
+				next = min(next, l.own.next(t))
+			}
+		}
+	}
+}
+
+// TestReplayIsExact: under any limits jobs go when they go if each moment is looked at.
+func TestReplayIsExact(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		const step = 1000
+		limit := func(name string) *exact {
+			e := &exact{algorithm: rapid.SampledFrom([]string{"tb", "lb", "fw", "sc", "sl"}).Draw(t, name), n: 1}
+			if e.algorithm != "lb" {
+				e.n = rapid.Int64Range(1, 6).Draw(t, "n")
+			}
+			if e.every = step * rapid.Int64Range(1, 20).Draw(t, "every"); e.algorithm != "tb" && e.algorithm != "lb" {
+				e.every *= 5
+			}
+			return e
+		}
+		var shared []*exact
+		for i := range rapid.IntRange(0, 2).Draw(t, "shared") {
+			shared = append(shared, limit(fmt.Sprint("shared ", i)))
+		}
+		q := &Queue{}
+		var singles []*Bucket
+		for i, e := range shared {
+			singles = append(singles, &Bucket{Single: e.single(), Limit: i, Shared: true})
+		}
+		var lanes []*exactLane
+		for i := range rapid.IntRange(1, 4).Draw(t, "lanes") {
+			l := &exactLane{weight: float64(rapid.IntRange(1, 3).Draw(t, "weight"))}
+			lane := &Lane{Tenant: &Tenant{Weight: l.weight}, Costs: [][]float64{nil}}
+			if rapid.Bool().Draw(t, "own") {
+				l.own = limit(fmt.Sprint("own ", i))
+				lane.Uses = append(lane.Uses, &Bucket{Single: l.own.single()})
+			}
+			for j := range shared {
+				if len(shared) == 1 || rapid.Bool().Draw(t, "uses") {
+					l.shared, lane.Uses = append(l.shared, j), append(lane.Uses, singles[j])
+				}
+			}
+			for range len(lane.Uses) + 1 {
+				lane.Costs[0] = append(lane.Costs[0], 1)
+			}
+			at := int64(0)
+			for range rapid.IntRange(1, 15).Draw(t, "jobs") {
+				at += step * rapid.Int64Range(0, 30).Draw(t, "gap")
+				l.jobs = append(l.jobs, at)
+				lane.Jobs = append(lane.Jobs, Job{At: float64(at) / 1e6})
+			}
+			lanes, q.Lanes = append(lanes, l), append(q.Lanes, lane)
+			if l.own != nil {
+				q.Buckets = append(q.Buckets, lane.Uses[0])
+			}
+		}
+		q.Buckets = append(q.Buckets, singles...)
+		run(lanes, shared)
+		q.Run()
+		for i, l := range lanes {
+			for j, want := range l.gone {
+				if got := q.Lanes[i].Jobs[j].Gone * 1e6; math.Abs(got-float64(want)) > 2 {
+					t.Fatalf("job %d of lane %d, which came at %d, went at %.0f; want %d\nlanes: %v", j, i, l.jobs[j], got, want, describe(lanes, shared))
+				}
+			}
+		}
+	})
+}
+
+func describe(lanes []*exactLane, shared []*exact) (text string) {
+	for _, e := range shared {
+		text += fmt.Sprintf("\nshared %s %d every %d", e.algorithm, e.n, e.every)
+	}
+	for _, l := range lanes {
+		text += fmt.Sprintf("\nweight %v, shared %v, jobs %v, gone %v", l.weight, l.shared, l.jobs, l.gone)
+		if l.own != nil {
+			text += fmt.Sprintf(", own %s %d every %d", l.own.algorithm, l.own.n, l.own.every)
+		}
+	}
+	return text
+}
+
+// TestLargeJobsAreNotOvertaken: a job that waits for many permits gets them before later ones get any.
+func TestLargeJobsAreNotOvertaken(t *testing.T) {
+	t.Parallel()
+	shared := &Bucket{Single: fluid.NewSingle(fluid.Bucket{Level: 3, Max: 3, Rate: 1}, false), Shared: true}
+	lane := func(cost float64, at ...float64) *Lane {
+		l := &Lane{Tenant: &Tenant{Weight: 1}, Uses: []*Bucket{shared}, Costs: [][]float64{{cost, cost}}}
+		for _, t := range at {
+			l.Jobs = append(l.Jobs, Job{At: t})
+		}
+		return l
+	}
+	q := &Queue{Buckets: []*Bucket{shared}, Lanes: []*Lane{lane(3, 0), lane(3, 0), lane(1, 1.5, 2.5)}}
+	q.Run()
+	var gone []float64
+	for _, l := range q.Lanes {
+		for _, job := range l.Jobs {
+			gone = append(gone, math.Round(job.Gone*1e6)/1e6)
+		}
+	}
+	if !slices.Equal(gone, []float64{0, 3, 4, 5}) {
+		t.Errorf("they went at %v s", gone)
+	}
+}
+
+// BenchmarkMillion: a million jobs of ten thousand tenants take seconds.
+func BenchmarkMillion(b *testing.B) {
+	for b.Loop() {
+		q := &Queue{}
+		shared := &Bucket{Single: fluid.NewSingle(fluid.Bucket{Level: 20, Max: 20, Rate: 20}, false), Shared: true}
+		q.Buckets = append(q.Buckets, shared)
+		for i := range 10_000 {
+			own := &Bucket{Single: fluid.NewSingle(fluid.Bucket{Level: 5, Max: 5, Rate: 0.01}, false)}
+			l := &Lane{Tenant: &Tenant{Weight: 1}, Uses: []*Bucket{own, shared}, Costs: [][]float64{{1, 1, 1}}}
+			for j := range 100 {
+				l.Jobs = append(l.Jobs, Job{At: float64((i*7919+j*864_001)%86_400_000) / 1000})
+			}
+			slices.SortFunc(l.Jobs, func(a, b Job) int { return cmp.Compare(a.At, b.At) })
+			q.Buckets, q.Lanes = append(q.Buckets, own), append(q.Lanes, l)
+		}
+		q.Run()
+	}
+}

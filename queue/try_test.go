@@ -1,0 +1,107 @@
+package queue
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/test/pacer"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/throttle"
+)
+
+// comes says that so many jobs of a tenant come at a moment.
+type comes struct {
+	at     time.Duration
+	tenant string
+	n      int
+}
+
+// atRandom returns jobs of tenants that come at random moments, at a rate in all.
+func atRandom(seed uint64, tenants int, rate float64, length time.Duration) (load []comes) {
+	random := rand.New(rand.NewPCG(seed, 0))
+	for at := 0.0; ; {
+		if at += random.ExpFloat64() / rate; at >= length.Seconds() {
+			return load
+		}
+		// Of each tenant come twice as many as of the next.
+		tenant := min(int(random.ExpFloat64()/0.7), tenants-1)
+		load = append(load, comes{time.Duration(at * 1e9), string(rune('a' + tenant)), 1})
+	}
+}
+
+// play lets jobs come to a queue with limits, and tries others when all have gone.
+func play(t *testing.T, load []comes, set, proposed limits.Set) inspect.Trial {
+	t.Helper()
+	all := 0
+	for _, c := range load {
+		all += c.n
+	}
+	r := startRig(t, all, set, nil)
+	r.served(t)
+	r.run(t)
+	began := time.Now().Truncate(time.Second).Add(time.Second) // windows of the clock are the same in each run
+	for _, c := range load {
+		time.Sleep(time.Until(began.Add(c.at)))
+		r.enqueue(t, c.tenant, c.n)
+	}
+	r.wait(t)
+	proposed.Queues = map[string]limits.Queue{r.queue: proposed.Queues[""]}
+	var trial inspect.Trial
+	until(t, "its calls are counted", func() bool {
+		var err error
+		trial, err = inspect.Try(t.Context(), r.server.Client(), r.queue, proposed, inspect.TrialQuery{N: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return trial.Jobs == all
+	})
+	return trial
+}
+
+// TestTimedTry: a trial says how jobs wait under limits, those in force and others.
+func TestTimedTry(t *testing.T) {
+	t.Parallel()
+	bursts := perTenant(20)
+	bursts.Burst = 10
+	var batches []comes
+	for i := range 12 {
+		batches = append(batches, comes{time.Duration(i) * 250 * time.Millisecond, string(rune('a' + i%5)), 10 + 7*i%30})
+	}
+	tests := map[string]struct {
+		load            []comes
+		inForce, others []limits.Limit
+	}{
+		"batches under limits per tenant": {batches, []limits.Limit{bursts}, []limits.Limit{perTenant(60)}},
+		"random ones under a shared limit": {
+			atRandom(1, 8, 130, 3*time.Second), []limits.Limit{sharedBy(100), perTenant(30)}, []limits.Limit{sharedBy(70), perTenant(50)},
+		},
+		"windows": {
+			atRandom(2, 6, 90, 3*time.Second),
+			[]limits.Limit{windowOf("quota", 20, time.Second, "tenant"), slidingOf("all", 40, time.Second)},
+			[]limits.Limit{windowOf("quota", 10, 500*time.Millisecond, "tenant"), {Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(50)}},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			measured(t, func(t *testing.T, run *pacer.Run) {
+				was := play(t, test.load, counted(test.inForce...), counted(test.others...))
+				real := play(t, test.load, counted(test.others...), counted(test.inForce...))
+				like := func(what string, of inspect.Trial, model, measured inspect.Waiting) {
+					t.Helper()
+					t.Logf("%s: %+v in the model, %+v measured", what, model, measured)
+					for _, p := range []struct {
+						name            string
+						model, measured time.Duration
+					}{{"p50", model.P50, measured.P50}, {"p95", model.P95, measured.P95}, {"p99", model.P99, measured.P99}} {
+						run.Most(what+": "+p.name+" is off by", of.From, of.To, (p.model - p.measured).Abs(), max(p.measured/20, 50*time.Millisecond))
+					}
+				}
+				like("limits in force", was, was.InForce.Waiting, was.Measured)
+				like("proposed limits", real, was.Proposed.Waiting, real.Measured)
+			})
+		})
+	}
+}
