@@ -116,9 +116,6 @@ func showTrial(cmd *cobra.Command, client redis.UniversalClient, queue string, s
 		} {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t\n", row.name, waitText(row.of(t.Measured)), waitText(row.of(t.InForce.Waiting)), waitText(row.of(t.Proposed.Waiting)))
 		}
-		if t.InForce.Never+t.Proposed.Never > 0 {
-			fmt.Fprintf(w, "never went\t-\t%d\t%d\t\n", t.InForce.Never, t.Proposed.Never)
-		}
 	})
 	if err != nil {
 		return err

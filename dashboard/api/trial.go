@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/limitsfile"
@@ -16,7 +17,8 @@ import (
 const (
 	maxLimitsFile = 1 << 20
 	defaultTrial  = 20 // tenants
-	maxTrials     = 2  // at once: each takes up to a second of processor time for a million calls
+	maxMistake    = 500
+	maxTrials     = 2 // at once: each takes up to a second of processor time for a million calls
 )
 
 type (
@@ -41,11 +43,10 @@ type (
 		NotCounted []string          `json:"not_counted"`
 	}
 	waitingJSON struct {
-		P50   float64 `json:"p50_seconds"`
-		P95   float64 `json:"p95_seconds"`
-		P99   float64 `json:"p99_seconds"`
-		Max   float64 `json:"max_seconds"`
-		Never int     `json:"never"`
+		P50 float64 `json:"p50_seconds"`
+		P95 float64 `json:"p95_seconds"`
+		P99 float64 `json:"p99_seconds"`
+		Max float64 `json:"max_seconds"`
 	}
 	outcomeJSON struct {
 		waitingJSON
@@ -111,7 +112,7 @@ func parseLimits(text string) (limits.Set, error) {
 			field = fmt.Sprintf("file:%d", mistake.Line)
 		}
 		mistake.Line = 0
-		p.Errors = append(p.Errors, fieldError{field, clip(mistake.String())})
+		p.Errors = append(p.Errors, fieldError{field, check.Printable(mistake.String(), maxMistake)})
 	}
 	return limits.Set{}, p
 }
@@ -132,7 +133,7 @@ func trialOf(t inspect.Trial) trialJSON {
 
 func waitingOf(w inspect.Waiting) waitingJSON {
 	in := func(d time.Duration) float64 { return math.Round(d.Seconds()*1000) / 1000 }
-	return waitingJSON{in(w.P50), in(w.P95), in(w.P99), in(w.Max), w.Never}
+	return waitingJSON{in(w.P50), in(w.P95), in(w.P99), in(w.Max)}
 }
 
 func outcomeOf(o inspect.Outcome) outcomeJSON {

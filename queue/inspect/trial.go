@@ -39,11 +39,9 @@ type Trial struct {
 	NotCounted []string
 }
 
-// Waiting says how long jobs waited, from when they came or became due until their first call left. Never has the
-// number of those that the limits never let go; the other fields leave them out.
+// Waiting says how long jobs waited, from when they came or became due until their first call left.
 type Waiting struct {
 	P50, P95, P99, Max time.Duration
-	Never              int
 }
 
 // Outcome is what limits make of the calls.
@@ -206,7 +204,7 @@ func (t *trial) compare(query TrialQuery) Trial {
 
 // changes says how much the proposed limits change for a tenant.
 func (t *TrialTenant) changes() float64 {
-	return math.Abs(float64(t.Proposed.P95-t.InForce.P95)) + 1e18*math.Abs(float64(t.Proposed.Never-t.InForce.Never))
+	return math.Abs(float64(t.Proposed.P95 - t.InForce.P95))
 }
 
 // limits says what the limits did, and which held each tenant longest.
@@ -254,10 +252,6 @@ type durations []time.Duration
 // of returns the distribution of durations, which it sorts.
 func (d durations) of() (w Waiting) {
 	slices.Sort(d)
-	for len(d) > 0 && d[len(d)-1] == never {
-		d = d[:len(d)-1]
-		w.Never++
-	}
 	if len(d) == 0 {
 		return w
 	}

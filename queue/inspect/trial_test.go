@@ -19,13 +19,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// shown returns a waiting as "P50 P95 MAX", with those that never went.
+// shown returns a waiting as "P50 P95 MAX".
 func shown(w inspect.Waiting) string {
-	text := fmt.Sprint(w.P50.Round(time.Millisecond), " ", w.P95.Round(time.Millisecond), " ", w.Max.Round(time.Millisecond))
-	if w.Never > 0 {
-		text += fmt.Sprint(", never ", w.Never)
-	}
-	return text
+	return fmt.Sprint(w.P50.Round(time.Millisecond), " ", w.P95.Round(time.Millisecond), " ", w.Max.Round(time.Millisecond))
 }
 
 // TestTry: each job comes again when it came, and goes when the limits of its tenant let it, those in force and those

@@ -25,12 +25,10 @@ type trial struct {
 type trialOutcome struct {
 	rules   []limits.Limit
 	use     []float64
-	waited  []time.Duration // by call; -1: it is not the first of a job, never: its limits never let it go
+	waited  []time.Duration // by call; -1: it is not the first of a job
 	held    [][]float64     // by lane and limit, s
 	tenants []string
 }
-
-const never = time.Duration(math.MaxInt64)
 
 // run lets the calls go under limits.
 func (t *trial) run(queue string, e effective.Limits) error {
@@ -105,6 +103,7 @@ func (t *trial) queueOf(f *forecast, lanes []*lane, calls [][]int) (*replay.Queu
 
 // outcome says what became of the calls.
 func (t *trial) outcome(f *forecast, q *replay.Queue, lanes []*lane, calls [][]int) trialOutcome {
+	const most = 1e9 // seconds that fit into a duration
 	rules, end := f.rules.Limits, float64(t.last-t.first)/1e3
 	out := trialOutcome{rules: rules, use: make([]float64, len(rules)), waited: make([]time.Duration, len(t.Calls))}
 	for i, l := range q.Lanes {
@@ -115,13 +114,8 @@ func (t *trial) outcome(f *forecast, q *replay.Queue, lanes []*lane, calls [][]i
 		out.held, out.tenants = append(out.held, held), append(out.tenants, lanes[i].Tenant)
 		for k, at := range calls[i] {
 			job := &l.Jobs[k]
-			switch {
-			case t.Calls[at].Waited < 0:
-				out.waited[at] = -1
-			case math.IsInf(job.Gone, 1):
-				out.waited[at] = never
-			default:
-				out.waited[at] = time.Duration(max(0, job.Gone-job.At) * 1e9)
+			if out.waited[at] = -1; t.Calls[at].Waited >= 0 {
+				out.waited[at] = time.Duration(min(max(0, job.Gone-job.At), most) * 1e9)
 			}
 			if job.Gone > end {
 				continue

@@ -17,8 +17,11 @@ export function setKey(text: string): void {
 	else sessionStorage.removeItem(stored);
 }
 
+/** One error in a request. A field can have several. */
+export interface FieldError { field: string; reason: string }
+
 export class ApiError extends Error {
-	constructor(readonly status: number, readonly title: string, readonly detail: string, readonly fields: Record<string, string> = {}) {
+	constructor(readonly status: number, readonly title: string, readonly detail: string, readonly fields: readonly FieldError[] = []) {
 		super(detail || title);
 	}
 }
@@ -39,14 +42,13 @@ export function address(segments: readonly string[], query?: Record<string, stri
 }
 
 async function problem(response: Response): Promise<ApiError> {
-	let body: { title?: string; detail?: string; errors?: { field: string; reason: string }[] } = {};
+	let body: { title?: string; detail?: string; errors?: FieldError[] } = {};
 	try {
 		body = await response.json();
 	} catch {
 		// The response is not from the API but, for example, from a proxy: only its status is known.
 	}
-	const fields = Object.fromEntries((body.errors ?? []).map((e) => [e.field, e.reason]));
-	return new ApiError(response.status, body.title ?? `The server answered ${response.status}`, body.detail ?? '', fields);
+	return new ApiError(response.status, body.title ?? `The server answered ${response.status}`, body.detail ?? '', body.errors);
 }
 
 export async function request(url: URL, init: RequestInit = {}): Promise<Response> {

@@ -19,6 +19,7 @@ import { NowPage } from './pages/now';
 import { ProvidersPage } from './pages/providers';
 import { TenantPage } from './pages/tenant';
 import { TenantsPage } from './pages/tenants';
+import { TrialPage } from './pages/trial';
 import { Fleet, WorkersPage } from './pages/workers';
 
 interface Place { title: string; area: string; queue?: string; page: preact.ComponentChildren }
@@ -38,6 +39,7 @@ function placeOf(path: string[], fallback: string | undefined): Place {
 		if (what === 'jobs' && id !== undefined) return { title: `Job ${id}`, area: 'failures', queue, page: <JobPage key={key} queue={queue} id={id} /> };
 		if (what === 'failures') return { title: 'Failures', area: 'failures', queue, page: <FailuresPage key={queue} queues={[queue]} /> };
 		if (what === 'conformance') return { title: 'Conformance', area: 'limits', queue, page: <ConformancePage key={queue} queue={queue} /> };
+		if (what === 'trial') return { title: 'Try limits', area: 'limits', queue, page: <TrialPage key={queue} queue={queue} /> };
 		if (what === 'limits') return { title: 'Limits', area: 'limits', queue, page: <LimitsPage key={queue} queue={queue} /> };
 	}
 	if (first === 'failures' && queueNames.value.length > 0) return { title: 'Failures', area: 'failures', page: <FailuresPage queues={queueNames.value} /> };
@@ -59,7 +61,7 @@ function NoQueueYet() {
 	return <EmptyState title="No queue yet" icon="idle">A queue appears once its limits are published or a job is enqueued.</EmptyState>;
 }
 
-const areas = ['tenants', 'failures', 'limits', 'conformance'];
+const areas = ['tenants', 'failures', 'limits', 'conformance', 'trial'];
 
 export function App() {
 	useSession();

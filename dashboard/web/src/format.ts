@@ -49,6 +49,12 @@ export function span(ms: number): string {
 	return `${Math.round(ms / 86_400_000)} days`;
 }
 
+/** A duration to three digits, to be compared with others: 84 ms, 5.67 min, 3.94 h. */
+export function fineSpan(ms: number): string {
+	if (ms < 120_000) return span(ms);
+	return ms < 7_200_000 ? `${num(ms / 60_000)} min` : `${num(ms / 3_600_000)} h`;
+}
+
 const two = (n: number) => String(n).padStart(2, '0');
 
 /** A local time: with seconds within 5 minutes of now, with the date beyond 20 hours. */

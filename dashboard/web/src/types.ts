@@ -76,6 +76,15 @@ export interface ConformanceHour { at: string; most: number; allowed: number; ov
 export interface ConformanceBucket { limit: string; values: Record<string, string>; window_seconds?: number; hours: ConformanceHour[] }
 /** How calls kept to the limits of a queue. */
 export interface Conformance { counts: boolean; from: string; to: string; buckets: ConformanceBucket[]; total: number; missed: string[] }
+/** For how long jobs waited until their first call. */
+export interface Waiting { p50_seconds: number; p95_seconds: number; p99_seconds: number; max_seconds: number }
+export interface TrialLimit { name: string; used?: number; held_seconds: number; tenants: number }
+export interface TrialTenant { tenant: string; jobs: number; measured: Waiting; in_force: Waiting; proposed: Waiting; held_by?: string; would_hold_by?: string }
+/** How jobs waited, and how they would have waited under other limits. */
+export interface Trial {
+	from?: string; to?: string; calls: number; jobs: number; measured: Waiting; in_force: Waiting & { limits: TrialLimit[] }; proposed: Waiting & { limits: TrialLimit[] };
+	tenants: TrialTenant[]; total: number; not_counted: string[];
+}
 export interface FailureKey { outcome: string; kind: string; reason: string }
 export interface FailureGroup extends FailureKey { jobs: number; tenants: number; newest: string; example: string; job: string; hours: number[] }
 export interface Override extends LimitState { tenant: string }

@@ -5,7 +5,7 @@ import { bytes, num, relative, side, span, algorithmName, time } from '../format
 import { useResource } from '../hooks';
 import { tick } from '../live';
 import { href } from '../router';
-import { mayChange } from '../session';
+import { mayChange, seesAll } from '../session';
 import type { Limits, LimitState, Override, Reload, TenantPage, TenantRow } from '../types';
 import { At, Card } from '../ui/card';
 import { Icon } from '../ui/icon';
@@ -72,7 +72,12 @@ function InForce({ queue, l }: { queue: string; l: Limits }) {
 					{ label: 'Algorithm', cell: (r) => (r.concurrency ? 'concurrency' : algorithmName(r.algorithm)) },
 					{ label: 'Admits', figure: true, cell: (r) => <>{admits(r)}{r.unit && <small> {r.unit}</small>}</> },
 				]} />}
-			{l.conformance && <p class="hint"><a href={href('queues', queue, 'conformance')}>Whether calls kept to them</a></p>}
+			{seesAll.value && (
+				<p class="hint actions">
+					{l.conformance && <a href={href('queues', queue, 'conformance')}>Whether calls kept to them</a>}
+					<a href={href('queues', queue, 'trial')}>Try other limits</a>
+				</p>
+			)}
 			{(caps.length > 0 || windows.length > 0) && (
 				<dl class="facts below">
 					{caps.map(([label, text]) => <div key={label}><dt>{label}</dt><dd>{text}</dd></div>)}

@@ -98,10 +98,10 @@ export function ConfirmDialog({ title, consequence, verb, danger, typed, fields,
 
 /** An error of the server, field by field. */
 export function Problem({ error }: { error: unknown }) {
-	const fields = error instanceof ApiError ? Object.entries(error.fields) : [];
+	const fields = error instanceof ApiError ? error.fields : [];
 	return (
 		<div class="notice bad" role="alert">
-			{fields.length > 0 ? fields.map(([field, reason]) => <p key={field}><b>{field}</b>: <bdi>{reason}</bdi></p>) : <p><bdi>{(error as Error).message}</bdi></p>}
+			{fields.length > 0 ? fields.map(({ field, reason }) => <p key={field + reason}><b>{field}</b>: <bdi>{reason}</bdi></p>) : <p><bdi>{(error as Error).message}</bdi></p>}
 		</div>
 	);
 }
