@@ -8,4 +8,7 @@ type Quota struct {
 	Limit     int64     // the maximum; 0: not reported
 	Remaining *int64    // nil: not reported
 	ResetsAt  time.Time // when it is full again, by this machine's clock; zero: not reported
+
+	// Window is the time in which Limit flows back; 0: it is not known.
+	Window time.Duration
 }

@@ -215,13 +215,13 @@ func TestAdaptiveLimit(t *testing.T) {
 		return client.HGet(t.Context(), store.Key(r.queue, "adapt"), store.Key(r.queue, "b:tenant:a")).Val()
 	}
 	var got, since int64
-	for _, want := range []int64{32, 32, 16} {
-		if want == 16 { // the next pause
+	for _, want := range []int64{512, 512, 256} {
+		if want == 256 { // the next pause
 			client.Del(t.Context(), store.Key(r.queue, "b:tenant:a"))
 		}
 		throttle()
-		if _, err := fmt.Sscan(parts(), &got, &since); err != nil || got != want {
-			t.Fatalf("%d of 64 parts are left, %v; want %d", got, err, want)
+		if _, err := fmt.Sscan(parts(), &got, new(int64), &since); err != nil || got != want {
+			t.Fatalf("%d of 1024 parts are left, %v; want %d", got, err, want)
 		}
 	}
 	rate := store.NewScript(`
@@ -230,7 +230,10 @@ return string.format('%.0f', spec.r * 1000000 / spec.p)`)
 	for _, test := range []struct {
 		after time.Duration
 		want  string
-	}{{0, "16"}, {4999 * time.Millisecond, "16"}, {5 * time.Second, "20"}, {30 * time.Second, "40"}, {time.Minute, "64"}, {time.Hour, "64"}} {
+	}{
+		{0, "16"}, {1999 * time.Millisecond, "16"}, {2 * time.Second, "24"}, {4 * time.Second, "28"}, {8 * time.Second, "31"}, // up to what was refused
+		{67 * time.Second, "31"}, {68 * time.Second, "32"}, {73 * time.Second, "33"}, {time.Hour, "64"},
+	} {
 		reply, err := rate.Run(t.Context(), client, store.ScriptKeys(r.queue), r.queue, since+test.after.Microseconds())
 		if err != nil || reply != test.want {
 			t.Errorf("%v after the 429: %v/s, %v; want %s", test.after, reply, err, test.want)

@@ -310,6 +310,9 @@ func (g *gate) call(ctx context.Context, h *handler, job *Running, early *decode
 	}
 	defer func() {
 		v.actual, v.unpaid, v.answer, v.called, v.took = current.actualCosts(), current.unpaid(), answer, called, took
+		if g.limits.Adapts() {
+			v.told = current.told(took)
+		}
 	}()
 	if cutOff {
 		return verdict{outcome: lifecycle.Parked, unsure: true, err: &retryError{err: fmt.Errorf("cut off: %w", err)}}
@@ -332,7 +335,7 @@ func (g *gate) call(ctx context.Context, h *handler, job *Running, early *decode
 // finish settles a job whose slot is used: the outcome of its call, and where the job goes.
 func (g *gate) finish(ctx context.Context, job *Running, v verdict) verdict {
 	question := job.settled(settleFree)
-	question.hold, question.actual = v.hold, v.actual
+	question.hold, question.actual, question.told = v.hold, v.actual, v.told
 	if job.Probe && v.answer != "" && !errors.Is(v.err, context.Canceled) {
 		question.probe = "up"
 	}

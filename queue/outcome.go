@@ -140,6 +140,7 @@ type verdict struct {
 	unsure  bool   // the provider may have acted on the call
 	first   bool   // the call counts for Running.First although no attempt was spent
 	actual  string // actual costs, "unit=n;…"; "": as estimated
+	told    string // what the provider said of its limits; "": nothing
 	unpaid  string // actual costs with what the payload knows beyond the job's; "": nothing
 	err     error  // why the job is not done; a *retryError sends it back to its lane
 	result  []byte // of a call that succeeded

@@ -105,6 +105,7 @@ type call struct {
 	over     bool // the handler has returned
 	actual   map[string]int64
 	known    map[string]int64 // costs of a [Coster], which the job may not have paid
+	quotas   []Quota
 	result   []byte
 	pause    hold
 	progress *reporter // nil: nothing was reported

@@ -40,6 +40,7 @@ type settleQuestion struct {
 	probe   string // of a probe: "up" if it got an answer, otherwise "none"
 	frees   bool   // the job holds permits of concurrency limits
 	actual  string // actual costs of the call, "unit=n;…"
+	told    string // what the provider said of its limits, see quotasText
 	record  string // see verdict.record
 
 	to      string // where the job goes, see verdict.place; "": it stays with the worker
@@ -48,7 +49,7 @@ type settleQuestion struct {
 
 // needsLimits reports whether the settlement changes buckets.
 func (q settleQuestion) needsLimits() bool {
-	return q.hold.length > 0 || q.actual != "" || q.probe != "" || q.outcome == settleKeep && q.text != ""
+	return q.hold.length > 0 || q.actual != "" || q.told != "" || q.probe != "" || q.outcome == settleKeep && q.text != ""
 }
 
 // retries reports whether the job is tried again later. It may be due before its dispatcher looks again by
@@ -130,12 +131,12 @@ func (g *gate) settle(q settleQuestion) settled {
 func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
 	defer cancel()
-	const words, others = 12, 5
+	const words, others = 13, 5
 	today := time.Now().UTC()
 	args := make([]any, 0, others+words*len(questions))
 	args = append(args, g.queue, "none", pickup.Microseconds(), today.Format(time.DateOnly), today.Add(asynqwire.StatsKept).Unix())
 	for _, q := range questions {
-		args = append(args, q.id, q.owner, q.tenant, q.kind, string(q.outcome), q.hold.length.Microseconds(), q.why(), q.actual, q.text, q.record,
+		args = append(args, q.id, q.owner, q.tenant, q.kind, string(q.outcome), q.hold.length.Microseconds(), q.why(), q.actual, q.told, q.text, q.record,
 			q.to, q.message)
 	}
 	var reply any

@@ -79,8 +79,8 @@ func TestTimedTry(t *testing.T) {
 		},
 		"windows": {
 			atRandom(2, 6, 90, 3*time.Second),
-			[]limits.Limit{windowOf("quota", 20, time.Second, "tenant"), slidingOf("all", 40, time.Second)},
-			[]limits.Limit{windowOf("quota", 10, 500*time.Millisecond, "tenant"), {Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(50)}},
+			[]limits.Limit{windowOf("quota", 4, 200*time.Millisecond, "tenant"), slidingOf("all", 16, 400*time.Millisecond)},
+			[]limits.Limit{windowOf("quota", 3, 200*time.Millisecond, "tenant"), {Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(50)}},
 		},
 	}
 	for name, test := range tests {

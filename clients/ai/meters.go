@@ -19,6 +19,25 @@ type meter struct {
 	remaining *int64        // nil: not reported
 	limit     int64         // the maximum; 0: not reported
 	reset     time.Duration // until it is full again; 0: not reported
+	minutely  bool          // the limit is for a minute, as the provider documents
+}
+
+// window returns in which time a meter flows back from empty to full; 0: it is not known. The headers do not say it:
+// what was used comes back evenly until the reset. All known limits are for a minute, an hour or a day.
+func (m meter) window() time.Duration {
+	if m.minutely {
+		return time.Minute
+	}
+	if m.remaining == nil || m.reset == 0 || *m.remaining >= m.limit {
+		return 0
+	}
+	found := time.Duration(float64(m.reset) * float64(m.limit) / float64(m.limit-*m.remaining))
+	for _, window := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour} {
+		if found > window*4/5 && found < window*5/4 {
+			return window
+		}
+	}
+	return 0
 }
 
 // metersOf reads the headers x-ratelimit-limit-NAME, -remaining-NAME and -reset-NAME
@@ -33,18 +52,19 @@ func metersOf(header http.Header, now time.Time) meters {
 			continue
 		}
 		key, value := strings.ToLower(key), strings.TrimSpace(values[0])
-		name, what := "", ""
+		name, what, minutely := "", "", false
 		if rest, ok := strings.CutPrefix(key, "x-ratelimit-"); ok {
 			what, name, _ = strings.Cut(rest, "-")
 		} else if rest, ok := strings.CutPrefix(key, "anthropic-ratelimit-"); ok {
 			if at := strings.LastIndexByte(rest, '-'); at > 0 {
-				name, what = rest[:at], rest[at+1:]
+				name, what, minutely = rest[:at], rest[at+1:], true
 			}
 		}
 		if name == "" {
 			continue
 		}
 		m := all[name]
+		m.minutely = minutely
 		switch what {
 		case "remaining":
 			if n, err := strconv.ParseInt(value, 10, 64); err == nil {

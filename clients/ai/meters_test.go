@@ -38,3 +38,35 @@ func TestRoom(t *testing.T) {
 		}
 	}
 }
+
+// TestWindow: a limit's window is known from how what was used comes back, unless it may be another.
+func TestWindow(t *testing.T) {
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	of := func(limit, remaining, reset string) map[string]string {
+		return map[string]string{"X-Ratelimit-Limit-Requests": limit, "X-Ratelimit-Remaining-Requests": remaining, "X-Ratelimit-Reset-Requests": reset}
+	}
+	for name, test := range map[string]struct {
+		header map[string]string
+		want   time.Duration
+	}{
+		"one of 60 a minute":     {of("60", "59", "1s"), time.Minute},
+		"some of 5000 a minute":  {of("5000", "4000", "12.1s"), time.Minute},
+		"one of 3600 an hour":    {of("3600", "3599", "1s"), time.Hour},
+		"one of 10000 a day":     {of("10000", "9999", "8.64s"), 24 * time.Hour},
+		"all are left":           {of("60", "60", "0s"), 0},
+		"no reset":               {of("60", "59", ""), 0},
+		"more than all are left": {of("60", "61", "1s"), 0},
+		"of 90 minutes":          {of("60", "59", "90s"), 0},
+		"anthropic": {map[string]string{
+			"Anthropic-Ratelimit-Requests-Limit": "50", "Anthropic-Ratelimit-Requests-Remaining": "49", "Anthropic-Ratelimit-Requests-Reset": "2026-05-01T12:00:09Z",
+		}, time.Minute},
+	} {
+		header := http.Header{}
+		for key, value := range test.header {
+			header.Set(key, value)
+		}
+		if got := metersOf(header, now)["requests"].window(); got != test.want {
+			t.Errorf("%s: %v; want %v", name, got, test.want)
+		}
+	}
+}

@@ -42,7 +42,7 @@ func (q *quotas) note(header http.Header) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for name, m := range told {
-		quota := clients.Quota{Name: name, Limit: m.limit, Remaining: m.remaining}
+		quota := clients.Quota{Name: name, Limit: m.limit, Remaining: m.remaining, Window: m.window()}
 		if m.reset > 0 {
 			quota.ResetsAt = now.Add(m.reset)
 		}

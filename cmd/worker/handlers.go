@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/clients"
@@ -75,6 +76,7 @@ func handlers(w *queue.Worker, c config, store *credentials.Store, gone *endpoin
 		handleResult(w, "ai", func(ctx context.Context, call clients.Call, r ai.Request) (result ai.Result, err error) {
 			err = models.do(ctx, call, func(call clients.Call, account *ai.Client) (err error) {
 				result, err = account.Send(ctx, call, r)
+				_ = queue.SetQuota(ctx, saidBy(account)...) // no number of a provider is worth a second call
 				return err
 			})
 			if result.Backoff >= minBackoff {
@@ -103,6 +105,19 @@ func handlers(w *queue.Worker, c config, store *credentials.Store, gone *endpoin
 		}, queue.Timeout(2*c.StripeTimeout), queue.RepeatUnknown())
 	}
 	return stop, nil
+}
+
+// saidBy returns what an account's answers said of its limits, as limits of a queue: of requests, and of units such as
+// input_tokens.
+func saidBy(account *ai.Client) (all []queue.Quota) {
+	for _, q := range account.Quotas() {
+		unit := strings.ReplaceAll(q.Name, "-", "_")
+		if q.Name == "requests" {
+			unit = ""
+		}
+		all = append(all, queue.Quota{Unit: unit, Limit: q.Limit, Window: q.Window, Remaining: q.Remaining})
+	}
+	return all
 }
 
 // minBackoff is less than what limits and a 429 see to by themselves.

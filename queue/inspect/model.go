@@ -113,13 +113,11 @@ func (f *forecast) adapted(i int, l *lane) float64 {
 	if !f.rules.Limits[i].Adaptive {
 		return 1
 	}
-	const parts, step, seconds = 64, 4, 5
-	var now, since int64
-	if _, err := fmt.Sscan(f.adapt[f.buckets[l.buckets[i]]], &now, &since); err != nil {
+	var a adapt
+	if _, err := fmt.Sscan(f.adapt[f.buckets[l.buckets[i]]], &a.low, &a.high, &a.since, &a.told, &a.at); err != nil {
 		return 1
 	}
-	now += step * max(0, int64(-f.until(since)/seconds))
-	return float64(min(parts, now)) / parts
+	return a.part(f.now.UnixMicro())
 }
 
 // openings returns when the send windows of a lane are all open, in seconds from now,

@@ -103,9 +103,10 @@ type Limit struct {
 	// none, for it counts jobs.
 	Unit string
 
-	// Adaptive lets the rate fall when the provider asks for fewer calls, and
-	// rise again while it does not; the limit's own rate is the most. Only a
-	// limit with a rate has it.
+	// Adaptive lets the rate follow what the provider says in its answers
+	// ([queue.SetQuota]), and fall when it asks for fewer calls and rise again
+	// while it does not; the limit's own rate is the most. Only a limit with a
+	// rate has it.
 	Adaptive bool
 
 	// For is the side that the limit holds: jobs, or calls that programs make themselves

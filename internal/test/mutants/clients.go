@@ -5,6 +5,14 @@ package main
 var clientMutants = []mutant{
 	// Webhooks.
 	{
+		"cmd/worker/handlers.go", `_ = queue.SetQuota(ctx, saidBy(account)...) // no number of a provider is worth a second call`, ``,
+		"missing write", "adaptive limits follow an AI provider's answers", "cmd/worker TestQuotasAreFollowed",
+	},
+	{
+		"clients/ai/meters.go", `if found > window*4/5 && found < window*5/4 {`, `if found > window*4/5 {`,
+		"missing condition", "a limit of an unknown window says nothing", "clients/ai TestWindow",
+	},
+	{
 		"internal/strictjson/strictjson.go", `if _, duplicate := members[name]; duplicate {`, `if _, duplicate := members[name]; duplicate && known == nil {`,
 		"missing branch", "the second of two amounts is not the one that is paid", "clients/payment TestPayload",
 	},

@@ -248,12 +248,28 @@ var queueMutants = []mutant{
 		"clock", "an override ends at its end", "queue TestEndOfAnOverrideWakes",
 	},
 	{
-		"queue/internal/store/lanes.lua", `local parts = math.max(1, math.floor(parts_now(entry.key, now) / 2))`, `local parts = math.max(1, math.floor(parts_now(entry.key, now) / 1))`,
+		"queue/internal/store/lanes.lua", `if not before or level < searched then before = math.floor(level / 2) end`, `if not before or level < searched then before = level end`,
 		"wrong number", "a 429 halves an adaptive limit", "queue TestAdaptiveLimit",
 	},
 	{
-		"queue/internal/store/lanes.lua", `local left = math.min(PARTS, parts + STEP * math.floor(math.max(0, now - since) / STEP_US))`, `local left = math.min(PARTS, parts + STEP * math.floor(math.max(0, now - since) / STEP))`,
-		"clock", "an adaptive limit comes back step by step", "queue TestAdaptiveLimit|TestRecoveryOfAnAdaptiveLimitWakes",
+		"queue/internal/store/lanes.lua", `local risen = math.min(PARTS, level + RISE * rises)`, `local risen = level + RISE * rises`,
+		"missing condition", "an adaptive limit never rises beyond its own rate", "queue TestAdaptiveLimit",
+	},
+	{
+		"queue/internal/store/lanes.lua", `before = math.floor(a.high - gap / 2 ^ (n - 1))`, `before = math.floor(level / 2)`,
+		"wrong number", "a refusal of a level leads to the level before it", "queue TestSearch",
+	},
+	{
+		"queue/internal/store/lanes.lua", `if now < a.at + TOLD_US and a.told <= level then level, till = a.told, a.at + TOLD_US end`, `if now < a.at + TOLD_US then level, till = a.told, a.at + TOLD_US end`,
+		"missing condition", "what a provider says does not raise a limit that it has refused", "queue/inspect TestAdaptIsLanes",
+	},
+	{
+		"queue/internal/store/lanes.lua", `if more > 0 then limit_charge(entry.spec, bucket(entry, now), now, more) end`, ``,
+		"missing write", "a bucket has no more than the provider says remains", "queue TestQuotaIsKept",
+	},
+	{
+		"queue/quota.go", `if q.Remaining != nil && took < freshQuota {`, `if q.Remaining != nil {`,
+		"missing condition", "what remained before a long call is not believed", "queue TestSetQuota",
 	},
 	{
 		"queue/internal/store/lanes.lua", `if t < openings[i + 1] then return math.max(t, openings[i]) end`, `if t < openings[i + 1] then return t end`,

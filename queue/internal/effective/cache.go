@@ -25,6 +25,7 @@ type Calendars struct {
 	until  time.Time
 
 	counted atomic.Pointer[[]string] // see Counts
+	adapts  atomic.Bool
 }
 
 // Text returns the calendars in the form that scripts take, read at most 5 s ago.
@@ -46,6 +47,7 @@ func (c *Calendars) Text(ctx context.Context) (string, error) {
 		return "", err
 	}
 	c.leased = slices.ContainsFunc(stored.Limits, func(l Limit) bool { return l.Spec.Leased })
+	c.adapts.Store(slices.ContainsFunc(stored.Limits, func(l Limit) bool { return l.Adaptive }))
 	var counted *[]string
 	if stored.Conformance {
 		counted = &stored.Attributes
@@ -77,6 +79,9 @@ func (c *Calendars) Counts() (counts bool, attributes []string) {
 	}
 	return false, nil
 }
+
+// Adapts reports whether a limit of the queue is adaptive, as of the latest [Calendars.Text]. It never waits.
+func (c *Calendars) Adapts() bool { return c.adapts.Load() }
 
 // Run runs a script with the calendars. If the script reports that one is missing,
 // because the limits have changed, Run reads them again and repeats the script, which has

@@ -193,13 +193,17 @@ end
 
 local function run_kept(text) return string.find(text, '^%l+ %l* %d+ %d+ %d+ %d+ 1 ') ~= nil end
 
--- adapt holds "parts since_us" for each bucket: to how many 64ths an adaptive limit was
--- lowered, and when. adapt_read returns nil if the text has another form.
-local function adapt_write(parts, since) return int(parts) .. ' ' .. int(since) end
+-- adapt holds "low high since_us told at_us" for each bucket of an adaptive limit, in 1024ths of its rate: between
+-- which levels it looks for what the provider admits, and since when; and what the provider says that it admits, and
+-- when it said so. adapt_read returns nil if the text has another form.
+local function adapt_write(a)
+  return int(a.low) .. ' ' .. int(a.high) .. ' ' .. int(a.since) .. ' ' .. int(a.told) .. ' ' .. int(a.at)
+end
 
 local function adapt_read(text)
-  local parts, since = string.match(text or '', '^(%d+) (%d+)$')
-  return tonumber(parts), tonumber(since)
+  local low, high, since, told, at = string.match(text or '', '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
+  if not low then return nil end
+  return {low = tonumber(low), high = tonumber(high), since = tonumber(since), told = tonumber(told), at = tonumber(at)}
 end
 
 -- pauses holds "until_us by reason" for each paused scope. pause_ends_at returns when a

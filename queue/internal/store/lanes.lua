@@ -40,7 +40,7 @@
 --   totals      hash: 'enqueued' -> accepted jobs; 'direct' -> slots of calls without a job; 'pauses' and 'limits' -> number of their
 --               changes; more in record.lua
 --   skips       hash: lane -> jobs that went since one of lower priority did
---   adapt       hash: bucket -> "parts since_us": to what a 429 lowered an adaptive limit
+--   adapt       hash: bucket -> what is known of the rate that the provider admits, see formats.lua
 --   deadlines   sorted set: id -> deadline, µs, for jobs that have one
 --   unique:<tenant>:<key>   id of the job that holds a key. It expires with its window, or
 --               KEY_MS after its job was due and the key was last asked for
@@ -206,21 +206,57 @@ local function bucket(entry, now)
   return known
 end
 
--- A 429 lowers an adaptive limit to half of what it was. The limit recovers by a
--- sixteenth every five seconds, counted in 64ths.
-local PARTS, STEP, STEP_US = 64, 4, 5000000
--- parts_now returns how many parts of a limit are left, and when it is whole again.
-local function parts_now(key, now)
-  local parts, since = adapt_read(read('HGET', headgate .. 'adapt', key))
+-- An adaptive limit looks for the rate that the provider admits, in 1024ths of its own. The first 429 halves it. Every
+-- two seconds after that it takes half of the way up to the level that was refused, until that is near, and stays there
+-- for a minute. Then it rises by a 64th every five seconds. The next 429 names the new level that is refused, and the
+-- level before that is where it goes back to: a level that is a little too high uses up the provider's burst first, and
+-- is refused later.
+local PARTS = 1024
+
+-- level_at returns the level at which a limit is t µs after a 429, and when it changes next; and the level before it, if
+-- a refusal now says that this one is too high.
+local function level_at(a, t)
+  local STEP_US, NEAR, STAYS_US, RISE, RISE_US = 2000000, 32, 60000000, 16, 5000000
+  local gap, steps = a.high - a.low, 0
+  while gap / 2 ^ steps > a.high / NEAR do steps = steps + 1 end
+  local n = math.min(steps, math.floor(t / STEP_US))
+  local level = math.floor(a.high - gap / 2 ^ n)
+  local ends = steps * STEP_US + STAYS_US
+  if t < ends then
+    local before
+    if n > 0 then
+      before = math.floor(a.high - gap / 2 ^ (n - 1))
+    elseif t >= STEP_US then
+      before = math.floor(level * 15 / 16)
+    end
+    return level, n < steps and (n + 1) * STEP_US or ends, before
+  end
+  local rises = math.floor((t - ends) / RISE_US) + 1
+  local risen = math.min(PARTS, level + RISE * rises)
+  return risen, ends + rises * RISE_US, risen < PARTS and level
+end
+
+-- adapt_of returns what is known of what the provider admits; nil: nothing.
+local function adapt_of(key, now)
+  local a = adapt_read(read('HGET', headgate .. 'adapt', key))
   -- A time in the future means that the clock was set back.
-  if not parts or parts < 1 or since > now + 1000000 then return PARTS, 0 end
-  local left = math.min(PARTS, parts + STEP * math.floor(math.max(0, now - since) / STEP_US))
-  return left, since + math.ceil((PARTS - parts) / STEP) * STEP_US
+  if a and a.low >= 1 and a.high >= a.low and a.high <= PARTS and a.told >= 1 and math.max(a.since, a.at) <= now + 1000000 then return a end
+end
+
+-- parts_now returns how many parts of a limit are left, and when that may change.
+local function parts_now(key, now)
+  local TOLD_US = 600000000 -- what a provider said counts for so long
+  local a = adapt_of(key, now)
+  if not a then return PARTS end
+  local level, till = level_at(a, math.max(0, now - a.since))
+  till = a.since + till
+  if now < a.at + TOLD_US and a.told <= level then level, till = a.told, a.at + TOLD_US end
+  return level, level < PARTS and till or nil
 end
 
 local function adapted(spec, key, now)
-  local parts, whole = parts_now(key, now)
-  if parts == PARTS or spec.p > 2 ^ 40 or spec.r > 2 ^ 40 then return spec end
+  local parts, till = parts_now(key, now)
+  if parts == PARTS or spec.p > 2 ^ 36 or spec.r > 2 ^ 36 then return spec end
   local lower = {}
   for name, value in pairs(spec) do lower[name] = value end
   lower.code = nil
@@ -231,15 +267,47 @@ local function adapted(spec, key, now)
     local common = gcd(p, r)
     lower.p, lower.r = p / common, r / common
   end
-  return lower, whole
+  return lower, till
 end
 
+local function adapt_save(key, a)
+  plan('HSET', headgate .. 'adapt', key, adapt_write(a))
+  plan('PEXPIRE', headgate .. 'adapt', 900000) -- by then all limits in it are whole again, and nothing is said any more
+end
+
+-- lower notes that the provider refused a call at the level of now.
 local function lower(entry, now)
   if not entry.adaptive then return end
-  local parts = math.max(1, math.floor(parts_now(entry.key, now) / 2))
-  plan('HSET', headgate .. 'adapt', entry.key, adapt_write(parts, now))
-  -- By then every limit in the hash is whole again.
-  plan('PEXPIRE', headgate .. 'adapt', int(2 * PARTS / STEP * STEP_US / 1000))
+  local a = adapt_of(entry.key, now) or {low = PARTS, high = PARTS, since = 0, told = PARTS, at = 0}
+  local level, searched, _, before = parts_now(entry.key, now), level_at(a, math.max(0, now - a.since))
+  if not before or level < searched then before = math.floor(level / 2) end
+  a.low, a.high, a.since = math.max(1, before), level, now
+  adapt_save(entry.key, a)
+end
+
+-- hear notes what the provider says of its own limits: "unit limit window_us remaining;...", limit 0 and remaining -1
+-- if it says nothing of these. It never raises a limit beyond its own rate, or what a bucket has.
+local function hear(list, now, text)
+  for unit, limit, window, left in string.gmatch(text, '([^ ;]*) (%d+) (%d+) (%-?%d+);') do
+    limit, window, left = tonumber(limit), tonumber(window), tonumber(left)
+    for _, entry in ipairs(list) do
+      local spec = entry.adaptive and entry.unit == unit and entry.published
+      if spec and limit > 0 and window > 0 and not spec.c then
+        local rate = spec.w and spec.b / spec.w or spec.r / spec.p
+        local told = math.max(1, math.min(PARTS, math.floor(limit / window / rate * PARTS + 0.001)))
+        local a = adapt_of(entry.key, now)
+        if a and (a.told ~= told or now > a.at + 60000000) or not a and told < PARTS then
+          a = a or {low = PARTS, high = PARTS, since = 0}
+          a.told, a.at = told, now
+          adapt_save(entry.key, a)
+        end
+      end
+      if spec and left >= 0 then
+        local more = math.floor(limit_left(entry.spec, bucket(entry, now), now)) - left
+        if more > 0 then limit_charge(entry.spec, bucket(entry, now), now, more) end
+      end
+    end
+  end
 end
 
 -- window_entry returns a send window as a limit: a job goes only while it is open.
@@ -305,7 +373,7 @@ local function lane_limits(lane, now, direct)
     end
     local suffix = limit.name .. ':' .. table.concat(parts, ';')
     local entry = {
-      name = limit.name, spec = spec, key = headgate .. 'b:' .. suffix, unit = limit.unit or '', adaptive = limit.adaptive,
+      name = limit.name, spec = spec, key = headgate .. 'b:' .. suffix, unit = limit.unit or '', adaptive = limit.adaptive, published = spec,
       -- till: when it may begin to admit more than it says now.
       till = tenant.till[limit.name],
       budget = limit.queues ~= nil, askers = headgate .. 'leases:' .. limit.name,
@@ -321,9 +389,9 @@ local function lane_limits(lane, now, direct)
     else
       if limit.calendar then spec.c = calendars[limit.calendar] end
       if entry.adaptive then
-        local whole
-        entry.spec, whole = adapted(spec, entry.key, now)
-        if whole then entry.till = math.min(whole, entry.till or whole) end
+        local changes
+        entry.spec, changes = adapted(spec, entry.key, now)
+        if changes then entry.till = math.min(changes, entry.till or changes) end
       end
       known.all[#known.all + 1] = entry
       entry.tenants = #limit.per == 1 and limit.per[1] == 'tenant'

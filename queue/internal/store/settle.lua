@@ -6,8 +6,8 @@
 -- ARGV[3]   pickup_us: how long a worker usually takes to pick a job up
 -- ARGV[4]   day of asynq's counters, YYYY-MM-DD, and ARGV[5] when those of a day expire, Unix
 --           seconds
--- ARGV[6..] twelve for each job: id, owner, tenant, kind (both escaped), outcome, pause_us, why,
---           actual, text, record, to, message
+-- ARGV[6..] thirteen for each job: id, owner, tenant, kind (both escaped), outcome, pause_us, why,
+--           actual, told, text, record, to, message
 --   outcome  'done'    the call succeeded: it must never be made again
 --            'failed'  it ended for good without success, and must not be called again
 --                      unless an operator retries it; its slot is used up
@@ -27,6 +27,7 @@
 --            connected to. Before it, for a probe: "?up " it got an answer, "?none " it was
 --            not called
 --   actual   what the call used of metered limits, "unit=n;...", or ''
+--   told     what the provider said of its own limits: see hear in lanes.lua; or ''
 --   text     for 'done': the result; for 'failed': "<outcome> <reason>"
 --   record   for a run that ended: "<outcome> <answer> <attempt> <called_us> <took_us> <again_us>
 --            <kept 1|0> <taken> <attributes> <reason>", else ''. answer is empty if no call was made, again_us is
@@ -227,7 +228,7 @@ end
 
 -- settle_one plans everything for one job. It returns 0 if the job does not belong to
 -- this worker any more, and otherwise the answer of this script for the job.
-local function settle_one(id, owner, tenant, kind, outcome, length, why, actual, text, record, to, msg)
+local function settle_one(id, owner, tenant, kind, outcome, length, why, actual, told, text, record, to, msg)
   local key = task_key(id)
   local task = task_read(key)
   if task.owner ~= owner or task.state ~= 'active' then return 0 end
@@ -302,6 +303,9 @@ local function settle_one(id, owner, tenant, kind, outcome, length, why, actual,
       correct_all(lane_limits(lane, now).all, now, slot, costs_read(task.cost, task.costs), costs_read('0', actual), task.marks)
     end)
   end
+  if told ~= '' then
+    attempt('lane ' .. lane, function() hear(lane_limits(lane, now).all, now, told) end)
+  end
   local ask = 0
   if length ~= '0' or string.sub(why, 1, 1) == '?' then
     attempt('lane ' .. lane, function() ask = pauses_of(lane, tenant, kind, id, tonumber(length), why, new) end)
@@ -309,8 +313,8 @@ local function settle_one(id, owner, tenant, kind, outcome, length, why, actual,
   return (follows and 2 or 1) + ask
 end
 
-for i = 6, #ARGV, 12 do
-  local understood, answer = attempt_job(ARGV[i], settle_one, unpack(ARGV, i + 1, i + 11))
+for i = 6, #ARGV, 13 do
+  local understood, answer = attempt_job(ARGV[i], settle_one, unpack(ARGV, i + 1, i + 12))
   results[#results + 1] = understood and answer or 0
 end
 for name, n in pairs({processed = processed, failed = failures}) do

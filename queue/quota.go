@@ -1,0 +1,81 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/store"
+)
+
+// Quota is what a provider says of a limit of its own: see [SetQuota].
+type Quota struct {
+	Unit      string        // of the permits, as in the limits file; "": one for each call
+	Limit     int64         // permits in each Window; 0: not said
+	Window    time.Duration // 0: not said, so that Limit says nothing
+	Remaining *int64        // permits that were left; nil: not said
+}
+
+const (
+	maxQuotas      = 16
+	maxQuotaWindow = 31 * 24 * time.Hour
+
+	// freshQuota is how old what remains may be: the provider counted it when the call arrived.
+	freshQuota = time.Second
+)
+
+// SetQuota passes on what the answer to the call says of the provider's limits. The adaptive limits of the queue with
+// the same unit follow it at once: they admit no more than Limit in each Window, until the provider says something else
+// or has said nothing for ten minutes, and no more than Remaining, if the call took less than a second. They never admit
+// more than the limits file says.
+//
+// It returns an error, and sets nothing, if ctx is not from a handler or a quota is invalid. Of two quotas for a unit,
+// the last one counts.
+func SetQuota(ctx context.Context, quotas ...Quota) error {
+	c, ok := ctx.Value(callKey{}).(*call)
+	if !ok {
+		return errors.New("queue: SetQuota: ctx is not from a handler")
+	}
+	for _, q := range quotas {
+		switch {
+		case q.Unit != "" && !check.AttributePattern.MatchString(q.Unit):
+			return fmt.Errorf("queue: SetQuota: the unit %s is not 1 to 64 of a-z, 0-9 and '_'", check.Quote(q.Unit))
+		case q.Limit < 0 || q.Limit > store.MaxCost:
+			return fmt.Errorf("queue: SetQuota: a limit of %d must be 0 to %d", q.Limit, int64(store.MaxCost))
+		case q.Window < 0 || q.Window > maxQuotaWindow || q.Window > 0 && q.Window < time.Microsecond:
+			return fmt.Errorf("queue: SetQuota: a window of %v must be 1µs to %v, or 0 if it is not known", q.Window, maxQuotaWindow)
+		case q.Remaining != nil && (*q.Remaining < 0 || *q.Remaining > store.MaxCost):
+			return fmt.Errorf("queue: SetQuota: %d that remain must be 0 to %d", *q.Remaining, int64(store.MaxCost))
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.quotas
+	for _, q := range quotas {
+		all = append(slices.DeleteFunc(slices.Clone(all), func(other Quota) bool { return other.Unit == q.Unit }), q)
+	}
+	if len(all) > maxQuotas {
+		return fmt.Errorf("queue: SetQuota: %d units are more than %d", len(all), maxQuotas)
+	}
+	c.quotas = all
+	return nil
+}
+
+// told encodes what the provider said of its limits for settle.lua, in an answer that took so long.
+func (c *call) told(took time.Duration) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var text strings.Builder
+	for _, q := range c.quotas {
+		left := int64(-1)
+		if q.Remaining != nil && took < freshQuota {
+			left = *q.Remaining
+		}
+		fmt.Fprintf(&text, "%s %d %d %d;", q.Unit, q.Limit, q.Window.Microseconds(), left)
+	}
+	return text.String()
+}

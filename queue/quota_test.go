@@ -1,0 +1,262 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/test/pacer"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/throttle"
+)
+
+// provider is a token bucket that its callers do not know.
+type provider struct {
+	mu      sync.Mutex
+	rate    float64 // per second
+	left    float64
+	at      time.Time
+	sent    []time.Time // calls that it admitted
+	refused int
+}
+
+const providerBurst = 5
+
+// take admits a call, or returns in how long it would. It returns what is left and the rate.
+func (p *provider) take(now time.Time) (left, rate float64, wait time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left = min(p.left+p.rate*now.Sub(p.at).Seconds(), providerBurst)
+	p.at = now
+	if p.left < 1 {
+		p.refused++
+		return 0, p.rate, time.Duration((1 - p.left) / p.rate * 1e9)
+	}
+	p.left--
+	p.sent = append(p.sent, now)
+	return p.left, p.rate, 0
+}
+
+func (p *provider) set(rate float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rate = rate
+}
+
+// since returns the calls that were admitted from a moment on, and how many were refused in all.
+func (p *provider) since(from time.Time) (sent []time.Time, refused int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, at := range p.sent {
+		if !at.Before(from) {
+			sent = append(sent, at)
+		}
+	}
+	return sent, p.refused
+}
+
+// adaptive starts a queue of 100/s under a provider's limit.
+func adaptive(t *testing.T, p *provider, says bool) *rig {
+	t.Helper()
+	limit := sharedBy(100)
+	limit.Adaptive = true
+	r := startRig(t, -1, limitsOf(limit), nil)
+	p.at = time.Now()
+	r.answer = func(ctx context.Context, _ Running) error {
+		left, rate, wait := p.take(time.Now())
+		if says {
+			if err := SetQuota(ctx, Quota{Limit: int64(rate * 60), Window: time.Minute, Remaining: new(int64(left))}); err != nil {
+				return err
+			}
+		}
+		if wait > 0 {
+			return tooMany{after: max(wait, 200*time.Millisecond), account: true}
+		}
+		return nil
+	}
+	return r
+}
+
+// TestTimedQuota: a limit follows what the provider says, down at once and up as soon as it says so.
+func TestTimedQuota(t *testing.T) {
+	t.Parallel()
+	measured(t, func(t *testing.T, run *pacer.Run) {
+		p := &provider{rate: 80}
+		r := adaptive(t, p, true)
+		r.enqueue(t, "a", 1500)
+		r.run(t)
+		var began time.Time
+		for _, rate := range []float64{80, 30, 90} {
+			p.set(rate)
+			began = time.Now()
+			time.Sleep(5 * time.Second) // the provider's limit stays for that long
+			sent, _ := p.since(began.Add(time.Second))
+			run.Used(fmt.Sprintf("%.0f/s, a second after the provider has said it", rate), sent, rate, 0.95)
+		}
+		sent, refused := p.since(time.Time{})
+		run.Number("refused calls, in percent", sent[0], sent[len(sent)-1], 100*float64(refused)/float64(len(sent)), 1)
+	})
+}
+
+// TestTimedRefusals: a limit finds what the provider admits if that says nothing, but refuses calls.
+func TestTimedRefusals(t *testing.T) {
+	t.Parallel()
+	measured(t, func(t *testing.T, run *pacer.Run) {
+		p := &provider{rate: 37}
+		r := adaptive(t, p, false)
+		r.enqueue(t, "a", 2000)
+		r.run(t)
+		began := time.Now()
+		time.Sleep(30 * time.Second) // until it has found the provider's limit
+		sent, _ := p.since(began.Add(20 * time.Second))
+		run.Used("37/s that nobody said, after 20 s", sent, 37, 0.95)
+	})
+}
+
+// TestSearch: in a model of a provider with a burst, whatever it admits is found within 20 s, and then used.
+func TestSearch(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, limitsOf(), nil)
+	client := r.server.Client()
+	level := store.NewScript(`
+local level, next, before = level_at({low = tonumber(ARGV[2]), high = tonumber(ARGV[3])}, tonumber(ARGV[4]))
+return {level, next, before or 0}`)
+	const own, step, pause = 100.0, 10_000, 300_000 // permits a second of the limit itself; µs
+	for _, hidden := range []float64{2, 5.5, 13, 25, 37, 50, 71, 94, 99} {
+		low, high, since, left := int64(1024), int64(1024), int64(-1e9), float64(providerBurst)
+		used, refused := 0.0, 0
+		var at, until, before int64
+		for now := int64(0); now < 60_000_000; now += step {
+			left = min(left+hidden*step/1e6, providerBurst)
+			if now >= until {
+				reply, err := level.Run(t.Context(), client, store.ScriptKeys(r.queue), r.queue, low, high, now-since)
+				if err != nil {
+					t.Fatal(err)
+				}
+				read := store.Read(reply)
+				at, until, before = read.Int(), since+read.Int(), read.Int()
+			}
+			sent := float64(at) / 1024 * own * step / 1e6
+			if left >= sent {
+				if left -= sent; now >= 20_000_000 {
+					used += sent
+				}
+				continue
+			}
+			refused++
+			now += pause
+			if before == 0 {
+				before = at / 2
+			}
+			low, high, since, until = max(1, before), at, now, now
+		}
+		used /= 40 * hidden
+		t.Logf("%.1f/s of %.0f: %.3f used from 20 s to a minute, %d refusals", hidden, own, used, refused)
+		if used < 0.95 || refused > 25 {
+			t.Errorf("%.1f/s of %.0f: %.3f used from 20 s to a minute, %d refusals", hidden, own, used, refused)
+		}
+	}
+}
+
+// TestQuotaIsKept: what the provider says is kept, and forgotten, and never raises a limit.
+func TestQuotaIsKept(t *testing.T) {
+	t.Parallel()
+	limit := limits.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(64), Burst: 50, Per: []string{"tenant"}, Adaptive: true}
+	tokens := limits.Limit{Name: "tokens", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 6000, Period: time.Minute}, Unit: "tokens", Adaptive: true}
+	fixed := quota("fixed", 1000, nil)
+	r := startRig(t, -1, limitsOf(limit, tokens, fixed), nil)
+	client := r.server.Client()
+	var quotas []Quota
+	r.answer = func(ctx context.Context, _ Running) error { return SetQuota(ctx, quotas...) }
+	state := store.NewScript(`
+local all = {}
+local now = clock() + tonumber(ARGV[2])
+for i, entry in ipairs(lane_limits('a', now).all) do
+  all[i] = string.format('%.0f', entry.spec.w and entry.spec.b or entry.spec.r * 1000000 / entry.spec.p)
+end
+all[4] = string.format('%.0f', limit_left(lane_limits('a', now).all[1].spec, bucket(lane_limits('a', now).all[1], now), now))
+return table.concat(all, ' ')`)
+	now := func(after time.Duration) string {
+		reply, err := state.Run(t.Context(), client, store.ScriptKeys(r.queue), r.queue, after.Microseconds())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reply.(string)
+	}
+	r.run(t)
+	done := 0
+	say := func(all ...Quota) {
+		t.Helper()
+		quotas = all
+		done++
+		r.add(t, func(j *Job) { j.Tenant, j.Costs = "a", map[string]int64{"tokens": 1} })
+		r.seen.wait(t, string(lifecycle.Done), done)
+		until(t, "settled", func() bool { return len(client.Keys(t.Context(), "asynq:{"+r.queue+"}:t:*").Val()) == 0 })
+	}
+	for _, step := range []struct {
+		name  string
+		said  []Quota
+		after time.Duration
+		want  string // permits a second, tokens a minute, the other limit
+	}{
+		{"nothing", nil, 0, "64 6000 1000"},
+		{"less", []Quota{{Limit: 16 * 60, Window: time.Minute}, {Unit: "tokens", Limit: 1500, Window: time.Minute}}, 0, "16 1500 1000"},
+		{"for ten minutes", nil, 9 * time.Minute, "16 1500 1000"},
+		{"then no more", nil, 11 * time.Minute, "64 6000 1000"},
+		{"another window", []Quota{{Limit: 32, Window: time.Second}, {Unit: "tokens", Limit: 3000 * 60, Window: time.Hour}}, 0, "32 3000 1000"},
+		{"more than the file", []Quota{{Limit: 1 << 30, Window: time.Minute}, {Unit: "tokens", Limit: 1 << 30, Window: time.Second}}, 0, "64 6000 1000"},
+		{"a limit of an unknown window, and another unit", []Quota{{Limit: 1}, {Unit: "images", Limit: 1, Window: time.Hour}}, 0, "64 6000 1000"},
+		{"almost nothing", []Quota{{Limit: 1, Window: 24 * time.Hour}}, 0, "0 6000 1000"},
+	} {
+		say(step.said...)
+		if got := now(step.after); !strings.HasPrefix(got, step.want+" ") {
+			t.Errorf("%s: %s, want %s", step.name, got, step.want)
+		}
+	}
+	say(Quota{Limit: 64, Window: time.Second, Remaining: new(int64(3))})
+	var left int
+	if _, err := fmt.Sscan(strings.Fields(now(0))[3], &left); err != nil || left > 20 {
+		t.Errorf("%d permits are left of 50 after the provider has said 3", left)
+	}
+}
+
+// TestSetQuota: quotas that cannot be are refused, and nothing of them is set.
+func TestSetQuota(t *testing.T) {
+	t.Parallel()
+	if err := SetQuota(t.Context(), Quota{}); err == nil || !strings.Contains(err.Error(), "ctx is not from a handler") {
+		t.Errorf("outside of a handler: %v", err)
+	}
+	c := &call{}
+	ctx := context.WithValue(t.Context(), callKey{}, c)
+	for want, q := range map[string]Quota{
+		"the unit \"a b\" is not 1 to 64": {Unit: "a b"},
+		"a limit of -1 must be 0 to":      {Limit: -1},
+		"a window of 1ns must be 1µs to":  {Window: 1},
+		"a window of 8760h0m0s must be":   {Window: 365 * 24 * time.Hour},
+		"-2 that remain must be 0 to":     {Remaining: new(int64(-2))},
+	} {
+		if err := SetQuota(ctx, Quota{Limit: 5, Window: time.Second}, q); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %s", err, want)
+		}
+	}
+	var many []Quota
+	for i := range 17 {
+		many = append(many, Quota{Unit: fmt.Sprint("u", i)})
+	}
+	if err := SetQuota(ctx, many...); err == nil || len(c.quotas) != 0 {
+		t.Errorf("17 units: %v, %d are set", err, len(c.quotas))
+	}
+	if err := SetQuota(ctx, Quota{Limit: 5, Window: time.Second, Remaining: new(int64(7))}, Quota{Unit: "tokens", Limit: 9, Window: time.Minute}, Quota{Limit: 6, Window: time.Second, Remaining: new(int64(8))}); err != nil {
+		t.Fatal(err)
+	}
+	for took, want := range map[time.Duration]string{time.Millisecond: "tokens 9 60000000 -1; 6 1000000 8;", time.Second: "tokens 9 60000000 -1; 6 1000000 -1;"} {
+		if text := c.told(took); text != want {
+			t.Errorf("after %v: %q, want %q", took, text, want)
+		}
+	}
+}
