@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/clients"
@@ -46,6 +47,7 @@ type Resend struct {
 	apiKey  string
 	timeout time.Duration
 	now     func() time.Time
+	quota   atomic.Pointer[clients.Quota] // nil: not known
 }
 
 const (
@@ -127,6 +129,9 @@ func (s *Resend) Send(ctx context.Context, call clients.Call, m Message) error {
 	defer response.Body.Close()
 	// The body of a 2xx is not needed, but a connection can be reused only after reading it.
 	content, _ := io.ReadAll(response.Body)
+	if quota := resendQuota(response.Header, s.now()); quota != nil {
+		s.quota.Store(quota)
+	}
 	if response.StatusCode/100 == 2 {
 		return nil
 	}

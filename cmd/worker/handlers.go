@@ -64,7 +64,11 @@ func handlers(w *queue.Worker, c config, store *credentials.Store, gone *endpoin
 		}
 		closers = append(closers, mails.Close)
 		handle(w, "email", func(ctx context.Context, call clients.Call, m email.Message) error {
-			return mails.do(ctx, call, func(call clients.Call, account mailer) error { return account.Send(ctx, call, m) })
+			return mails.do(ctx, call, func(call clients.Call, account mailer) error {
+				err := account.Send(ctx, call, m)
+				passOn(ctx, account)
+				return err
+			})
 		}, c.mailOptions()...)
 	}
 	if c.AIProvider != "" {
@@ -76,7 +80,7 @@ func handlers(w *queue.Worker, c config, store *credentials.Store, gone *endpoin
 		handleResult(w, "ai", func(ctx context.Context, call clients.Call, r ai.Request) (result ai.Result, err error) {
 			err = models.do(ctx, call, func(call clients.Call, account *ai.Client) (err error) {
 				result, err = account.Send(ctx, call, r)
-				_ = queue.SetQuota(ctx, saidBy(account)...) // no number of a provider is worth a second call
+				passOn(ctx, account)
 				return err
 			})
 			if result.Backoff >= minBackoff {
@@ -107,17 +111,20 @@ func handlers(w *queue.Worker, c config, store *credentials.Store, gone *endpoin
 	return stop, nil
 }
 
-// saidBy returns what an account's answers said of its limits, as limits of a queue: of requests, and of units such as
-// input_tokens.
-func saidBy(account *ai.Client) (all []queue.Quota) {
-	for _, q := range account.Quotas() {
+// passOn passes on what an account's answers said of its limits: of requests, and of units such as input_tokens.
+func passOn(ctx context.Context, account any) {
+	known, ok := account.(interface{ Quotas() []clients.Quota })
+	if !ok {
+		return
+	}
+	for _, q := range known.Quotas() {
 		unit := strings.ReplaceAll(q.Name, "-", "_")
 		if q.Name == "requests" {
 			unit = ""
 		}
-		all = append(all, queue.Quota{Unit: unit, Limit: q.Limit, Window: q.Window, Remaining: q.Remaining})
+		// The call was made: no number of a provider is worth a second one.
+		_ = queue.SetQuota(ctx, queue.Quota{Unit: unit, Limit: q.Limit, Window: q.Window, Remaining: q.Remaining})
 	}
-	return all
 }
 
 // minBackoff is less than what limits and a 429 see to by themselves.

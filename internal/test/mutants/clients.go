@@ -5,8 +5,8 @@ package main
 var clientMutants = []mutant{
 	// Webhooks.
 	{
-		"cmd/worker/handlers.go", `_ = queue.SetQuota(ctx, saidBy(account)...) // no number of a provider is worth a second call`, ``,
-		"missing write", "adaptive limits follow an AI provider's answers", "cmd/worker TestQuotasAreFollowed",
+		"cmd/worker/handlers.go", `_ = queue.SetQuota(ctx, queue.Quota{Unit: unit, Limit: q.Limit, Window: q.Window, Remaining: q.Remaining})`, ``,
+		"missing write", "adaptive limits follow a provider's answers", "cmd/worker TestQuotasAreFollowed",
 	},
 	{
 		"clients/ai/meters.go", `if found > window*4/5 && found < window*5/4 {`, `if found > window*4/5 {`,
