@@ -18,6 +18,10 @@ type Quota struct {
 	Limit     int64         // permits in each Window; 0: not said
 	Window    time.Duration // 0: not said, so that Limit says nothing
 	Remaining *int64        // permits that were left; nil: not said
+
+	// Own says that it is of the tenant's own account: then the limits per tenant follow it. Otherwise those do that
+	// hold the whole queue.
+	Own bool
 }
 
 const (
@@ -28,13 +32,13 @@ const (
 	freshQuota = time.Second
 )
 
-// SetQuota passes on what the answer to the call says of the provider's limits. The adaptive limits of the queue with
-// the same unit follow it at once: they admit no more than Limit in each Window, until the provider says something else
+// SetQuota passes on what the answer to the call says of the provider's limits. The adaptive limits with the same unit,
+// of the whole queue or per tenant, follow it at once: they admit no more than Limit in each Window, until the provider says something else
 // or has said nothing for ten minutes, and no more than Remaining, if the call took less than a second. They never admit
 // more than the limits file says.
 //
-// It returns an error, and sets nothing, if ctx is not from a handler or a quota is invalid. Of two quotas for a unit,
-// the last one counts.
+// It returns an error, and sets nothing, if ctx is not from a handler or a quota is invalid. Of two quotas for a unit
+// and an account, the last one counts.
 func SetQuota(ctx context.Context, quotas ...Quota) error {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {
@@ -56,10 +60,10 @@ func SetQuota(ctx context.Context, quotas ...Quota) error {
 	defer c.mu.Unlock()
 	all := c.quotas
 	for _, q := range quotas {
-		all = append(slices.DeleteFunc(slices.Clone(all), func(other Quota) bool { return other.Unit == q.Unit }), q)
+		all = append(slices.DeleteFunc(slices.Clone(all), func(other Quota) bool { return other.Unit == q.Unit && other.Own == q.Own }), q)
 	}
 	if len(all) > maxQuotas {
-		return fmt.Errorf("queue: SetQuota: %d units are more than %d", len(all), maxQuotas)
+		return fmt.Errorf("queue: SetQuota: %d quotas are more than %d", len(all), maxQuotas)
 	}
 	c.quotas = all
 	return nil
@@ -71,11 +75,14 @@ func (c *call) told(took time.Duration) string {
 	defer c.mu.Unlock()
 	var text strings.Builder
 	for _, q := range c.quotas {
-		left := int64(-1)
+		left, own := int64(-1), 0
+		if q.Own {
+			own = 1
+		}
 		if q.Remaining != nil && took < freshQuota {
 			left = *q.Remaining
 		}
-		fmt.Fprintf(&text, "%s %d %d %d;", q.Unit, q.Limit, q.Window.Microseconds(), left)
+		fmt.Fprintf(&text, "%s %d %d %d %d;", q.Unit, q.Limit, q.Window.Microseconds(), left, own)
 	}
 	return text.String()
 }

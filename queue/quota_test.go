@@ -205,20 +205,21 @@ return table.concat(all, ' ')`)
 		want  string // permits a second, tokens a minute, the other limit
 	}{
 		{"nothing", nil, 0, "64 6000 1000"},
-		{"less", []Quota{{Limit: 16 * 60, Window: time.Minute}, {Unit: "tokens", Limit: 1500, Window: time.Minute}}, 0, "16 1500 1000"},
+		{"less", []Quota{{Own: true, Limit: 16 * 60, Window: time.Minute}, {Unit: "tokens", Limit: 1500, Window: time.Minute}}, 0, "16 1500 1000"},
 		{"for ten minutes", nil, 9 * time.Minute, "16 1500 1000"},
 		{"then no more", nil, 11 * time.Minute, "64 6000 1000"},
-		{"another window", []Quota{{Limit: 32, Window: time.Second}, {Unit: "tokens", Limit: 3000 * 60, Window: time.Hour}}, 0, "32 3000 1000"},
-		{"more than the file", []Quota{{Limit: 1 << 30, Window: time.Minute}, {Unit: "tokens", Limit: 1 << 30, Window: time.Second}}, 0, "64 6000 1000"},
-		{"a limit of an unknown window, and another unit", []Quota{{Limit: 1}, {Unit: "images", Limit: 1, Window: time.Hour}}, 0, "64 6000 1000"},
-		{"almost nothing", []Quota{{Limit: 1, Window: 24 * time.Hour}}, 0, "0 6000 1000"},
+		{"another window", []Quota{{Own: true, Limit: 32, Window: time.Second}, {Unit: "tokens", Limit: 3000 * 60, Window: time.Hour}}, 0, "32 3000 1000"},
+		{"more than the file", []Quota{{Own: true, Limit: 1 << 30, Window: time.Minute}, {Unit: "tokens", Limit: 1 << 30, Window: time.Second}}, 0, "64 6000 1000"},
+		{"a limit of an unknown window, and another unit", []Quota{{Own: true, Limit: 1}, {Unit: "images", Limit: 1, Window: time.Hour}}, 0, "64 6000 1000"},
+		{"the other account of each", []Quota{{Limit: 1, Window: time.Minute}, {Unit: "tokens", Own: true, Limit: 1, Window: time.Minute}}, 0, "64 6000 1000"},
+		{"almost nothing", []Quota{{Own: true, Limit: 1, Window: 24 * time.Hour}}, 0, "0 6000 1000"},
 	} {
 		say(step.said...)
 		if got := now(step.after); !strings.HasPrefix(got, step.want+" ") {
 			t.Errorf("%s: %s, want %s", step.name, got, step.want)
 		}
 	}
-	say(Quota{Limit: 64, Window: time.Second, Remaining: new(int64(3))})
+	say(Quota{Own: true, Limit: 64, Window: time.Second, Remaining: new(int64(3))})
 	var left int
 	if _, err := fmt.Sscan(strings.Fields(now(0))[3], &left); err != nil || left > 20 {
 		t.Errorf("%d permits are left of 50 after the provider has said 3", left)
@@ -249,12 +250,12 @@ func TestSetQuota(t *testing.T) {
 		many = append(many, Quota{Unit: fmt.Sprint("u", i)})
 	}
 	if err := SetQuota(ctx, many...); err == nil || len(c.quotas) != 0 {
-		t.Errorf("17 units: %v, %d are set", err, len(c.quotas))
+		t.Errorf("17 quotas: %v, %d are set", err, len(c.quotas))
 	}
-	if err := SetQuota(ctx, Quota{Limit: 5, Window: time.Second, Remaining: new(int64(7))}, Quota{Unit: "tokens", Limit: 9, Window: time.Minute}, Quota{Limit: 6, Window: time.Second, Remaining: new(int64(8))}); err != nil {
+	if err := SetQuota(ctx, Quota{Limit: 5, Window: time.Second, Remaining: new(int64(7))}, Quota{Unit: "tokens", Own: true, Limit: 9, Window: time.Minute}, Quota{Limit: 6, Window: time.Second, Remaining: new(int64(8))}); err != nil {
 		t.Fatal(err)
 	}
-	for took, want := range map[time.Duration]string{time.Millisecond: "tokens 9 60000000 -1; 6 1000000 8;", time.Second: "tokens 9 60000000 -1; 6 1000000 -1;"} {
+	for took, want := range map[time.Duration]string{time.Millisecond: "tokens 9 60000000 -1 1; 6 1000000 8 0;", time.Second: "tokens 9 60000000 -1 1; 6 1000000 -1 0;"} {
 		if text := c.told(took); text != want {
 			t.Errorf("after %v: %q, want %q", took, text, want)
 		}

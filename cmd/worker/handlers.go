@@ -66,7 +66,7 @@ func handlers(w *queue.Worker, c config, store *credentials.Store, gone *endpoin
 		handle(w, "email", func(ctx context.Context, call clients.Call, m email.Message) error {
 			return mails.do(ctx, call, func(call clients.Call, account mailer) error {
 				err := account.Send(ctx, call, m)
-				passOn(ctx, account)
+				passOn(ctx, account, !mails.shared(call.Tenant))
 				return err
 			})
 		}, c.mailOptions()...)
@@ -80,7 +80,7 @@ func handlers(w *queue.Worker, c config, store *credentials.Store, gone *endpoin
 		handleResult(w, "ai", func(ctx context.Context, call clients.Call, r ai.Request) (result ai.Result, err error) {
 			err = models.do(ctx, call, func(call clients.Call, account *ai.Client) (err error) {
 				result, err = account.Send(ctx, call, r)
-				passOn(ctx, account)
+				passOn(ctx, account, !models.shared(call.Tenant))
 				return err
 			})
 			if result.Backoff >= minBackoff {
@@ -111,8 +111,9 @@ func handlers(w *queue.Worker, c config, store *credentials.Store, gone *endpoin
 	return stop, nil
 }
 
-// passOn passes on what an account's answers said of its limits: of requests, and of units such as input_tokens.
-func passOn(ctx context.Context, account any) {
+// passOn passes on what an account's answers said of its limits: of requests, and of units such as input_tokens. own says
+// that the account is the tenant's own.
+func passOn(ctx context.Context, account any, own bool) {
 	known, ok := account.(interface{ Quotas() []clients.Quota })
 	if !ok {
 		return
@@ -123,7 +124,7 @@ func passOn(ctx context.Context, account any) {
 			unit = ""
 		}
 		// The call was made: no number of a provider is worth a second one.
-		_ = queue.SetQuota(ctx, queue.Quota{Unit: unit, Limit: q.Limit, Window: q.Window, Remaining: q.Remaining})
+		_ = queue.SetQuota(ctx, queue.Quota{Unit: unit, Limit: q.Limit, Window: q.Window, Remaining: q.Remaining, Own: own})
 	}
 }
 

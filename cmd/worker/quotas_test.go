@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,14 +22,19 @@ import (
 
 // TestQuotasAreFollowed: adaptive limits of a queue follow what the answers of its provider say.
 func TestQuotasAreFollowed(t *testing.T) {
-	for kind, test := range map[string]struct {
+	own := filepath.Join(t.TempDir(), "credentials.yaml")
+	if err := os.WriteFile(own, []byte("tenants: {acme: {ai: {api_key: sk-acme}}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		kind            string
 		headers         map[string]string
 		answer, payload string
 		config          func(url string) config
 		limits          []limits.Limit
 	}{
 		"ai": {
-			map[string]string{
+			"ai", map[string]string{
 				"X-Ratelimit-Limit-Requests": "30", "X-Ratelimit-Remaining-Requests": "29", "X-Ratelimit-Reset-Requests": "2s",
 				"X-Ratelimit-Limit-Tokens": "6000", "X-Ratelimit-Remaining-Tokens": "5990", "X-Ratelimit-Reset-Tokens": "100ms",
 			},
@@ -40,8 +47,16 @@ func TestQuotasAreFollowed(t *testing.T) {
 				{Name: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 12_000, Period: time.Minute}, Burst: 12_000, Unit: "tokens"},
 			},
 		},
+		"ai, with the tenant's own account": {
+			"ai", map[string]string{"X-Ratelimit-Limit-Requests": "30", "X-Ratelimit-Remaining-Requests": "29", "X-Ratelimit-Reset-Requests": "2s"},
+			`{"model":"m","choices":[{"message":{"content":"x"},"finish_reason":"stop"}],"usage":{"total_tokens":10}}`, aiPayload,
+			func(url string) config {
+				return config{BreakerFailures: 5, AIProvider: "openai", AIBaseURL: url, AIAPIKey: "sk-x", AITimeout: 5 * time.Second, CredentialsFile: own}
+			},
+			[]limits.Limit{{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1), Burst: 100, Per: []string{"tenant"}}},
+		},
 		"email": {
-			map[string]string{"Ratelimit-Limit": "2", "Ratelimit-Remaining": "1", "Ratelimit-Reset": "1"},
+			"email", map[string]string{"Ratelimit-Limit": "2", "Ratelimit-Remaining": "1", "Ratelimit-Reset": "1"},
 			`{"id":"4ef2"}`, `{"from":"a@example.com","to":["b@example.com"],"subject":"s","text":"t"}`,
 			func(url string) config {
 				return config{BreakerFailures: 5, EmailProvider: "resend", ResendURL: url, ResendAPIKey: "re_x", ResendTimeout: 5 * time.Second}
@@ -49,7 +64,8 @@ func TestQuotasAreFollowed(t *testing.T) {
 			[]limits.Limit{{Name: "requests", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(4)}},
 		},
 	} {
-		t.Run(kind, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
+			kind := test.kind
 			provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				io.Copy(io.Discard, r.Body)
 				w.Header().Set("Content-Type", "application/json")
@@ -80,12 +96,16 @@ func TestQuotasAreFollowed(t *testing.T) {
 			if _, err := queue.NewClient(client).Enqueue(t.Context(), queue.Job{Kind: kind, Queue: name, Tenant: "acme", Payload: json.RawMessage(test.payload), Costs: map[string]int64{"tokens": 10}}); err != nil {
 				t.Fatal(err)
 			}
-			half := func(limit string) bool {
-				fields := strings.Fields(client.HGet(t.Context(), "headgate:{"+name+"}:adapt", "headgate:{"+name+"}:b:"+limit+":").Val())
+			half := func(limit limits.Limit) bool {
+				bucket := "headgate:{" + name + "}:b:" + limit.Name + ":"
+				if len(limit.Per) > 0 {
+					bucket += "acme"
+				}
+				fields := strings.Fields(client.HGet(t.Context(), "headgate:{"+name+"}:adapt", bucket).Val())
 				return len(fields) == 5 && fields[3] == "512" // of 1024 parts
 			}
 			for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-				if half(test.limits[0].Name) && half(test.limits[len(test.limits)-1].Name) {
+				if half(test.limits[0]) && half(test.limits[len(test.limits)-1]) {
 					return
 				}
 				if time.Now().After(deadline) {

@@ -264,6 +264,10 @@ var queueMutants = []mutant{
 		"missing condition", "what a provider says does not raise a limit that it has refused", "queue/inspect TestAdaptIsLanes",
 	},
 	{
+		"queue/internal/store/lanes.lua", `for _, entry in ipairs(own == '1' and limits.own or limits.shared) do`, `for _, entry in ipairs(limits.all) do`,
+		"missing condition", "what a tenant's own account admits does not hold the others", "queue TestQuotaIsKept",
+	},
+	{
 		"queue/internal/store/lanes.lua", `if more > 0 then limit_charge(entry.spec, bucket(entry, now), now, more) end`, ``,
 		"missing write", "a bucket has no more than the provider says remains", "queue TestQuotaIsKept",
 	},

@@ -285,13 +285,15 @@ local function lower(entry, now)
   adapt_save(entry.key, a)
 end
 
--- hear notes what the provider says of its own limits: "unit limit window_us remaining;...", limit 0 and remaining -1
--- if it says nothing of these. It never raises a limit beyond its own rate, or what a bucket has.
-local function hear(list, now, text)
-  for unit, limit, window, left in string.gmatch(text, '([^ ;]*) (%d+) (%d+) (%-?%d+);') do
+-- hear notes what the provider says of its own limits: "unit limit window_us remaining own;...", limit 0 and remaining
+-- -1 if it says nothing of these, own 1 if they are of the tenant's own account: then limits per tenant follow, otherwise
+-- those of the whole queue. It never raises a limit beyond its own rate, or what a bucket has.
+local function hear(limits, now, text)
+  for unit, limit, window, left, own in string.gmatch(text, '([^ ;]*) (%d+) (%d+) (%-?%d+) ([01]);') do
     limit, window, left = tonumber(limit), tonumber(window), tonumber(left)
-    for _, entry in ipairs(list) do
-      local spec = entry.adaptive and entry.unit == unit and entry.published
+    for _, entry in ipairs(own == '1' and limits.own or limits.shared) do
+      local follows = entry.adaptive and entry.unit == unit and (own == '0' or entry.tenants)
+      local spec = follows and entry.published
       if spec and limit > 0 and window > 0 and not spec.c then
         local rate = spec.w and spec.b / spec.w or spec.r / spec.p
         local told = math.max(1, math.min(PARTS, math.floor(limit / window / rate * PARTS + 0.001)))

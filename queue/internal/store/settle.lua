@@ -304,7 +304,7 @@ local function settle_one(id, owner, tenant, kind, outcome, length, why, actual,
     end)
   end
   if told ~= '' then
-    attempt('lane ' .. lane, function() hear(lane_limits(lane, now).all, now, told) end)
+    attempt('lane ' .. lane, function() hear(lane_limits(lane, now), now, told) end)
   end
   local ask = 0
   if length ~= '0' or string.sub(why, 1, 1) == '?' then
