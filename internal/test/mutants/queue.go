@@ -248,11 +248,11 @@ var queueMutants = []mutant{
 		"clock", "an override ends at its end", "queue TestEndOfAnOverrideWakes",
 	},
 	{
-		"queue/internal/store/lanes.lua", `if not before or level < searched then before = math.floor(level / 2) end`, `if not before or level < searched then before = level end`,
+		"queue/internal/store/lanes.lua", `before = math.floor(level / 2)`, `before = level`,
 		"wrong number", "a 429 halves an adaptive limit", "queue TestAdaptiveLimit",
 	},
 	{
-		"queue/internal/store/lanes.lua", `local risen = math.min(PARTS, level + RISE * rises)`, `local risen = level + RISE * rises`,
+		"queue/internal/store/lanes.lua", `local risen = math.min(adapting.parts, level + RISE * rises)`, `local risen = level + RISE * rises`,
 		"missing condition", "an adaptive limit never rises beyond its own rate", "queue TestAdaptiveLimit",
 	},
 	{
@@ -280,7 +280,7 @@ var queueMutants = []mutant{
 		"clock", "no job goes outside of its send window", "queue TestSendWindow$|TestExplainPauseAndWindow",
 	},
 	{
-		"queue/internal/store/lanes.lua", `lower.b = math.max(1, math.floor(spec.b * parts / PARTS))`, `lower.b = math.max(1, spec.b)`,
+		"queue/internal/store/lanes.lua", `lower.b = math.max(1, math.floor(spec.b * parts / adapting.parts))`, `lower.b = math.max(1, spec.b)`,
 		"wrong number", "an adaptive window is lowered, too", "queue TestRecoveryOfAnAdaptiveLimitWakes",
 	},
 	{

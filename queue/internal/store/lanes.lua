@@ -211,7 +211,7 @@ end
 -- for a minute. Then it rises by a 64th every five seconds. The next 429 names the new level that is refused, and the
 -- level before that is where it goes back to: a level that is a little too high uses up the provider's burst first, and
 -- is refused later.
-local PARTS = 1024
+local adapting = {parts = 1024, saved = {}} -- saved: what this script has planned, by bucket
 
 -- level_at returns the level at which a limit is t µs after a 429, and when it changes next; and the level before it, if
 -- a refusal now says that this one is too high.
@@ -232,38 +232,38 @@ local function level_at(a, t)
     return level, n < steps and (n + 1) * STEP_US or ends, before
   end
   local rises = math.floor((t - ends) / RISE_US) + 1
-  local risen = math.min(PARTS, level + RISE * rises)
-  return risen, ends + rises * RISE_US, risen < PARTS and level
+  local risen = math.min(adapting.parts, level + RISE * rises)
+  return risen, ends + rises * RISE_US, risen < adapting.parts and level
 end
 
 -- adapt_of returns what is known of what the provider admits; nil: nothing.
 local function adapt_of(key, now)
-  local a = adapt_read(read('HGET', headgate .. 'adapt', key))
+  local a = adapting.saved[key] or adapt_read(read('HGET', headgate .. 'adapt', key))
   -- A time in the future means that the clock was set back.
-  if a and a.low >= 1 and a.high >= a.low and a.high <= PARTS and a.told >= 1 and math.max(a.since, a.at) <= now + 1000000 then return a end
+  if a and a.low >= 1 and a.high >= a.low and a.high <= adapting.parts and a.told >= 1 and math.max(a.since, a.at) <= now + 1000000 then return a end
 end
 
 -- parts_now returns how many parts of a limit are left, and when that may change.
 local function parts_now(key, now)
   local TOLD_US = 600000000 -- what a provider said counts for so long
   local a = adapt_of(key, now)
-  if not a then return PARTS end
+  if not a then return adapting.parts end
   local level, till = level_at(a, math.max(0, now - a.since))
   till = a.since + till
   if now < a.at + TOLD_US and a.told <= level then level, till = a.told, a.at + TOLD_US end
-  return level, level < PARTS and till or nil
+  return level, level < adapting.parts and till or nil
 end
 
 local function adapted(spec, key, now)
   local parts, till = parts_now(key, now)
-  if parts == PARTS or spec.p > 2 ^ 36 or spec.r > 2 ^ 36 then return spec end
+  if parts == adapting.parts or spec.p > 2 ^ 36 or spec.r > 2 ^ 36 then return spec end
   local lower = {}
   for name, value in pairs(spec) do lower[name] = value end
   lower.code = nil
   if spec.w or spec.c then
-    lower.b = math.max(1, math.floor(spec.b * parts / PARTS))
+    lower.b = math.max(1, math.floor(spec.b * parts / adapting.parts))
   else
-    local p, r = spec.p * PARTS, spec.r * parts
+    local p, r = spec.p * adapting.parts, spec.r * parts
     local common = gcd(p, r)
     lower.p, lower.r = p / common, r / common
   end
@@ -271,6 +271,7 @@ local function adapted(spec, key, now)
 end
 
 local function adapt_save(key, a)
+  adapting.saved[key] = a
   plan('HSET', headgate .. 'adapt', key, adapt_write(a))
   plan('PEXPIRE', headgate .. 'adapt', 900000) -- by then all limits in it are whole again, and nothing is said any more
 end
@@ -278,9 +279,14 @@ end
 -- lower notes that the provider refused a call at the level of now.
 local function lower(entry, now)
   if not entry.adaptive then return end
-  local a = adapt_of(entry.key, now) or {low = PARTS, high = PARTS, since = 0, told = PARTS, at = 0}
+  local a = adapt_of(entry.key, now) or {low = adapting.parts, high = adapting.parts, since = 0, told = adapting.parts, at = 0}
+  if a.since == 0 and now < a.at + 1000000 then return end -- it has just said what it admits
   local level, searched, _, before = parts_now(entry.key, now), level_at(a, math.max(0, now - a.since))
-  if not before or level < searched then before = math.floor(level / 2) end
+  if level < searched then
+    before = math.floor(level * 15 / 16) -- the provider says what it admits: others use some of it, or its burst was used up
+  elseif not before then
+    before = math.floor(level / 2)
+  end
   a.low, a.high, a.since = math.max(1, before), level, now
   adapt_save(entry.key, a)
 end
@@ -296,12 +302,15 @@ local function hear(limits, now, text)
       local spec = follows and entry.published
       if spec and limit > 0 and window > 0 and not spec.c then
         local rate = spec.w and spec.b / spec.w or spec.r / spec.p
-        local told = math.max(1, math.min(PARTS, math.floor(limit / window / rate * PARTS + 0.001)))
+        local told = math.max(1, math.min(adapting.parts, math.floor(limit / window / rate * adapting.parts + 0.001)))
         local a = adapt_of(entry.key, now)
-        if a and (a.told ~= told or now > a.at + 60000000) or not a and told < PARTS then
-          a = a or {low = PARTS, high = PARTS, since = 0}
-          a.told, a.at = told, now
-          adapt_save(entry.key, a)
+        if a and a.told == told then
+          if now > a.at + 60000000 then
+            a.at = now
+            adapt_save(entry.key, a)
+          end
+        elseif a or told < adapting.parts then -- what it refused was under another limit of its own
+          adapt_save(entry.key, {low = adapting.parts, high = adapting.parts, since = 0, told = told, at = now})
         end
       end
       if spec and left >= 0 then
