@@ -77,7 +77,7 @@ type TrialQuery struct {
 // MaxTrial is the maximum number of tenants that [Try] returns.
 const MaxTrial = 1000
 
-// Try lets the calls of a queue in the last day, or the latest four million of them or so, go again under the limits of
+// Try lets the calls of a queue in the last day, or the latest million of them or so, go again under the limits of
 // a set. Only a queue that says conformance in its limits keeps its calls. Overrides stay in force. Calls without a
 // job, and those of retries, come when they left. Pauses, adaptive limits, priorities and jobs that still wait are not
 // part of it, and all limits are unused when the first call comes. Errors: [validation.Error].

@@ -14,9 +14,9 @@ import (
 //	took      if not one permit: its number among these, as of lanes, of "COST;unit=n;…", behind a "-" if it was given
 //	          back
 const (
-	pageBytes = 1 << 20
-	pageLasts = 3600 * 1000 // ms
-	maxPages  = 32
+	pageBytes = 256 << 10
+	pageLasts = 3600 * 1000      // ms
+	maxPages  = 32               // with more calls, a trial of them would take more memory than a worker has to spare
 	keepsDay  = 24 * 3600 * 1000 // ms: calls of how long ago are kept
 )
 
