@@ -226,6 +226,39 @@ return table.concat(all, ' ')`)
 	}
 }
 
+// TestRefusalsBelowAQuota: below what the provider says a refusal lowers a limit by a sixteenth, and not in the second in
+// which it said so; a quota that differs forgets them.
+func TestRefusalsBelowAQuota(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(), nil)
+	client := r.server.Client()
+	script := store.NewScript(`
+local entry = {adaptive = true, unit = '', key = 'bucket', published = {a = 'lb', p = 1000000, r = 100, b = 1}}
+if ARGV[3] == 'lower' then lower(entry, tonumber(ARGV[2])) else hear({shared = {entry}}, tonumber(ARGV[2]), ARGV[3]) end
+return string.format('%.0f', parts_now('bucket', tonumber(ARGV[2])))`)
+	const s, began = int64(1_000_000), int64(1_795_900_000_000_000)
+	for _, step := range []struct {
+		at   int64
+		what string
+		want string // parts of 1024
+	}{
+		{0, " 50 1000000 -1 0;", "512"},
+		{s / 2, "lower", "512"},
+		{2 * s, "lower", "480"},
+		{3 * s, " 80 1000000 -1 0;", "819"},
+		{90 * s, " 50 1000000 -1 0;", "512"},
+		{650 * s, " 50 1000000 -1 0;", "512"}, // it counts on
+		{651 * s, " 90 1000000 -1 0;", "921"},
+		{660 * s, "lower", "863"},
+		{661 * s, " 70 1000000 -1 0;", "716"},
+	} {
+		reply, err := script.Run(t.Context(), client, store.ScriptKeys(r.queue), r.queue, began+step.at, step.what)
+		if err != nil || reply != step.want {
+			t.Errorf("%q after %d s: %v parts, %v; want %s", step.what, step.at/s, reply, err, step.want)
+		}
+	}
+}
+
 // TestSetQuota: quotas that cannot be are refused, and nothing of them is set.
 func TestSetQuota(t *testing.T) {
 	t.Parallel()

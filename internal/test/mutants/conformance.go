@@ -39,6 +39,10 @@ var conformanceMutants = []mutant{
 		"missing write", "calls are kept for a day", "queue/internal/conformance TestArrivals",
 	},
 	{
+		"queue/internal/store/conformance.lua", `plan('DEL', pages .. ':' .. bucket)`, ``,
+		"missing write", "what is older than a day goes", "queue/internal/conformance TestArrivals",
+	},
+	{
 		"queue/internal/conformance/arrivals.go", `p.size = pageBytes // calls go to a new one`, `p.left = 0`,
 		"missing condition", "calls are not added to a page that is damaged", "queue/internal/conformance TestArrivals",
 	},

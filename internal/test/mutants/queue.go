@@ -268,6 +268,14 @@ var queueMutants = []mutant{
 		"missing condition", "what a tenant's own account admits does not hold the others", "queue TestQuotaIsKept",
 	},
 	{
+		"queue/internal/store/lanes.lua", `if a.since == 0 and now < a.at + 1000000 then return end -- it has just said what it admits`, ``,
+		"missing condition", "a refusal does not lower what the provider has just named", "queue TestRefusalsBelowAQuota",
+	},
+	{
+		"queue/internal/store/lanes.lua", `adapt_save(entry.key, {low = adapting.parts, high = adapting.parts, since = 0, told = told, at = now})`, `adapt_save(entry.key, {low = a and a.low or 1024, high = a and a.high or 1024, since = a and a.since or 0, told = told, at = now})`,
+		"missing write", "a limit that the provider names anew forgets what was refused", "queue TestRefusalsBelowAQuota",
+	},
+	{
 		"queue/internal/store/lanes.lua", `if more > 0 then limit_charge(entry.spec, bucket(entry, now), now, more) end`, ``,
 		"missing write", "a bucket has no more than the provider says remains", "queue TestQuotaIsKept",
 	},

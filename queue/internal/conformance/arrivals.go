@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -19,7 +18,6 @@ import (
 // Arrivals are the calls of a queue that became known in the last day, or the latest of them if they are too many to be
 // kept: when their jobs came, and what the calls took.
 type Arrivals struct {
-	Since time.Time    // when the first of them became known; zero: there are none
 	Lanes []store.Lane // by number
 	Took  []Took       // by number; the first is one permit
 	Calls []Arrival    // in the order in which they became known
@@ -70,9 +68,6 @@ func ReadArrivals(ctx context.Context, client redis.UniversalClient, queue strin
 		}
 		if err != nil {
 			return Arrivals{}, err
-		}
-		if a.Since.IsZero() {
-			a.Since = time.UnixMilli(began)
 		}
 		if err := a.read(text, lanes, took); err != nil {
 			return Arrivals{}, fmt.Errorf("%s: %w", pageKey(queue, began), err)

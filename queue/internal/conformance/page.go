@@ -1,8 +1,6 @@
 package conformance
 
-import (
-	"encoding/binary"
-)
+import "encoding/binary"
 
 // A queue's arrivals are kept in pages: each has the calls that became known in an hour or less, so that old ones can be
 // dropped. A page is a list of calls as varints:
