@@ -164,7 +164,7 @@ func TestUsedQuotaOutlivesUnregister(t *testing.T) {
 	l := newLeased(t, server.Client(), server.Options(), month)
 	l.enqueue(1, l.everywhere(1)...)
 	stop := l.work()
-	until(t, "all are called", func() bool { return len(l.all()) == quota && waiting(t, l) == 0 })
+	until(t, "all are called", func() bool { return len(l.all()) == quota && allEnded(t, l) })
 	stop()
 	expires := func() time.Duration { return l.client.PTTL(t.Context(), store.Key("q", "ledger")).Val() }
 	if left := expires(); left != -1 {

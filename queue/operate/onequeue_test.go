@@ -89,7 +89,8 @@ func busy(t *testing.T, n int, by Operator) (*redis.Client, partition.Layout) {
 	go func() { ended <- worker.Run(running) }()
 	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		o, err := inspect.New(client).Overview(ctx, "q")
-		if err != nil || time.Now().After(deadline) {
+		_, slow := errors.AsType[*inspect.AwayError](err) // on a busy machine
+		if err != nil && !slow || time.Now().After(deadline) {
 			t.Fatalf("%+v, %v", o, err)
 		}
 		if o.Archived == int64(len(fail)/2) && o.Retry == int64(len(fail)/2) {

@@ -197,8 +197,8 @@ func (c *carrier) rest(ctx context.Context) error {
 	return nil
 }
 
-// adaptKept is how long the levels of adaptive limits are kept: see lower in lanes.lua.
-const adaptKept = 160 * time.Second
+// adaptKept is how long the levels of adaptive limits are kept: see adapt_save in lanes.lua.
+const adaptKept = 15 * time.Minute
 
 // pauseKept returns until when a pause is kept, µs, as lanes.lua keeps it.
 func pauseKept(text string) int64 {

@@ -83,7 +83,8 @@ func fill(t *testing.T, server *redistest.Server, n int) {
 	go func() { ended <- worker.Run(running) }()
 	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		g, err := inspect.New(client).Gauges(ctx, "q")
-		if err != nil || time.Now().After(deadline) {
+		_, slow := errors.AsType[*inspect.AwayError](err) // on a busy machine
+		if err != nil && !slow || time.Now().After(deadline) {
 			t.Fatalf("%+v, %v", g, err)
 		}
 		if g.Archived == tenants && g.Retry == tenants && g.Completed == tenants && g.Active+g.Waiting == 0 {
