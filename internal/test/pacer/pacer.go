@@ -26,6 +26,7 @@ import (
 	"net/smtp"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -175,6 +176,9 @@ func Due(job string) (time.Time, bool) {
 	return time.Unix(0, ns), err == nil
 }
 
+// processes are running pacers of one target.
+type processes []*process
+
 // process is a running pacer.
 type process struct {
 	cmd   *exec.Cmd
@@ -182,13 +186,36 @@ type process struct {
 	out   *bufio.Reader
 }
 
-func start(t testing.TB, target string, command func(program string, args ...string) *exec.Cmd) *process {
+// startAhead starts pacers that run before all other processes: where the system allows it one on each
+// core, because a virtual machine's cores can be stopped one at a time. Of more than a few cores, others run
+// what waits.
+func startAhead(t testing.TB, target string) (all processes) {
 	t.Helper()
-	self, err := os.Executable()
+	const few = 4
+	if cores := runtime.NumCPU(); realtime() && pins() && cores <= few {
+		for core := range cores {
+			all = append(all, start(t, target, Ahead("taskset", "--cpu-list", strconv.Itoa(core), self(t))))
+		}
+		return all
+	}
+	return processes{start(t, target, Ahead(self(t)))}
+}
+
+// pins reports whether this system can keep a process on one core.
+var pins = sync.OnceValue(func() bool { return exec.Command("taskset", "--cpu-list", "0", "true").Run() == nil })
+
+func self(t testing.TB) string {
+	t.Helper()
+	path, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{cmd: command(self)}
+	return path
+}
+
+func start(t testing.TB, target string, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{cmd: cmd}
 	p.cmd.Env = append(os.Environ(), variable+"="+target)
 	p.cmd.Stderr = os.Stderr
 	stdin, err := p.cmd.StdinPipe()
@@ -208,6 +235,18 @@ func start(t testing.TB, target string, command func(program string, args ...str
 		_ = p.cmd.Wait()
 	})
 	return p
+}
+
+// stop ends the pacers after the answers to their last calls, and returns the number of their calls.
+func (all processes) stop() (sent int, err error) {
+	for _, p := range all {
+		n, err := p.stop()
+		if err != nil {
+			return 0, err
+		}
+		sent += n
+	}
+	return sent, nil
 }
 
 // stop ends the pacer after the answer to its last call, and returns the number of its calls.

@@ -160,12 +160,12 @@ func TestStalledPacer(t *testing.T) {
 			r.Here()
 			r.until(10)
 			from := time.Now()
-			_ = r.pacer.cmd.Process.Signal(syscall.SIGSTOP)
+			_ = r.pacers[0].cmd.Process.Signal(syscall.SIGSTOP)
 			time.Sleep(stall) // the stall itself
 			if ends {
-				r.pacer.stdin.Close()
+				r.pacers[0].stdin.Close()
 			}
-			_ = r.pacer.cmd.Process.Signal(syscall.SIGCONT)
+			_ = r.pacers[0].cmd.Process.Signal(syscall.SIGCONT)
 			if !ends {
 				r.until(10 + int(stall/every))
 			}

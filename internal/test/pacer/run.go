@@ -42,8 +42,8 @@ var patience = 20 * time.Second
 // Run is one run of a measurement.
 type Run struct {
 	testing.TB
-	pacer    *process
-	began    time.Time // when the pacer began
+	pacers   processes
+	began    time.Time // when the pacers began
 	arrived  func() []Call
 	from, to time.Time // the judged period
 	laws     judged
@@ -167,7 +167,7 @@ func awaitCalm(t testing.TB, most time.Duration) {
 		r := &Run{TB: t}
 		r.Here()
 		time.Sleep(time.Second) // the measured time
-		if _, err := r.pacer.stop(); err != nil {
+		if _, err := r.pacers.stop(); err != nil {
 			t.Error(err)
 			return
 		}
@@ -180,13 +180,8 @@ func awaitCalm(t testing.TB, most time.Duration) {
 // At starts a pacer with calls to a receiver that runs [Ahead]; arrived returns those that arrived.
 func (r *Run) At(target string, arrived func() []Call) {
 	r.Helper()
-	r.start(target, arrived, Ahead)
-}
-
-func (r *Run) start(target string, arrived func() []Call, command func(string, ...string) *exec.Cmd) {
-	r.Helper()
 	r.began = time.Now()
-	r.pacer, r.arrived = start(r.TB, target, command), arrived
+	r.pacers, r.arrived = startAhead(r.TB, target), arrived
 }
 
 // Here starts a pacer with calls to the test's own receiver in this process, which does not run
@@ -204,11 +199,13 @@ func (r *Run) Here() {
 		}
 	}))
 	r.Cleanup(server.Close)
-	r.start(server.URL, func() []Call {
+	r.began = time.Now()
+	r.pacers = processes{start(r.TB, server.URL, exec.Command(self(r)))}
+	r.arrived = func() []Call {
 		mu.Lock()
 		defer mu.Unlock()
 		return slices.Clone(calls)
-	}, exec.Command)
+	}
 }
 
 // Wrong records an error that counts if the machine was not busy between two times.
@@ -292,11 +289,11 @@ func (r *Run) verdict() (busy string) {
 	switch {
 	case r.Failed():
 		return ""
-	case r.pacer == nil || r.from.IsZero():
+	case r.pacers == nil || r.from.IsZero():
 		r.Error("nothing was judged, or there was no pacer")
 		return ""
 	}
-	sent, err := r.pacer.stop()
+	sent, err := r.pacers.stop()
 	if err != nil {
 		r.Error(err)
 		return ""
@@ -383,10 +380,10 @@ func ends(times []time.Time) (first, last time.Time) {
 // pacer, and returns the pacer's calls between two times.
 func Beside(t testing.TB, target string, arrived func() []Call) func(from, to time.Time) Calls {
 	t.Helper()
-	pacer := start(t, target, Ahead)
+	pacers := startAhead(t, target)
 	return func(from, to time.Time) Calls {
 		t.Helper()
-		if _, err := pacer.stop(); err != nil {
+		if _, err := pacers.stop(); err != nil {
 			t.Fatal(err)
 		}
 		return inOrder(slices.DeleteFunc(arrived(), func(call Call) bool { return call.At.Before(from) || call.Due.After(to) }))
