@@ -123,13 +123,15 @@ func globals(t *testing.T, name, text string) (names []string) {
 }
 
 // TestLibrariesDeclare: a library has only declarations at the start of a line, without
-// effects, so that a script can be linked with those that it uses
-// (internal/redisscript/link.go).
+// effects, so that a script can be linked with those that it uses, and no name of another one,
+// because it is declared before all of the library (internal/redisscript/link.go).
 func TestLibrariesDeclare(t *testing.T) {
 	t.Parallel()
+	declared := map[string]string{}
 	for _, name := range []string{
 		"../internal/limitlua/limits.lua", "internal/store/plan.lua", "internal/asynqwire/asynq.lua", "internal/store/formats.lua", "internal/store/lanes.lua", "internal/asynqwire/message.lua",
 		"internal/store/record.lua", "internal/store/end.lua", "internal/store/hand.lua", "internal/store/periodic.lua", "internal/store/cancel.lua",
+		"internal/store/lead.lua", "internal/store/leases.lua",
 	} {
 		text, err := os.ReadFile(name)
 		if err != nil {
@@ -153,6 +155,12 @@ func TestLibrariesDeclare(t *testing.T) {
 			case *ast.FuncDefStmt:
 				continue
 			case *ast.LocalAssignStmt:
+				for _, declares := range s.Names {
+					if other, found := declared[declares]; found {
+						t.Errorf("%s:%d: %s is declared in %s too", name, stmt.Line(), declares, other)
+					}
+					declared[declares] = name
+				}
 				calls := slices.ContainsFunc(s.Exprs, func(e ast.Expr) bool {
 					call, is := e.(*ast.FuncCallExpr)
 					if !is {

@@ -8,14 +8,19 @@ import (
 // linked returns a body with the declarations of libraries that it uses in front of it.
 // Redis creates a script's functions anew at every call, so each of them costs time.
 //
+// Each library is a block. What is used after it is declared before it, and everything else ends
+// with it, because a Lua function has room for 200 local names.
+//
 // A library consists only of declarations: each begins with `local` or `function` at the
-// start of a line and ends where the next one begins. A declaration is used if its name
+// start of a line and ends where the next one begins. No two declare the same name. A declaration is used if its name
 // is a word of the body, or of a later declaration that is used. A word that means
 // something else, such as a field, may keep too much, but never too little.
 func linked(body string, libraries []string) string {
 	var all []declaration
-	for _, library := range libraries {
+	ends := make([]int, len(libraries)) // of each library
+	for i, library := range libraries {
 		all = append(all, declarations(code(library))...)
+		ends[i] = len(all)
 	}
 	body = code(body)
 	declared := map[string][]int{} // where each name is declared
@@ -49,18 +54,55 @@ func linked(body string, libraries []string) string {
 		}
 	}
 	reach(body, len(all))
-	var text strings.Builder
-	for _, d := range all {
-		if d.kept {
-			text.WriteString(d.text)
+	text := body
+	for i, end := range slices.Backward(ends) {
+		begin := 0
+		if i > 0 {
+			begin = ends[i-1]
+		}
+		library := slices.DeleteFunc(slices.Clone(all[begin:end]), func(d declaration) bool { return !d.kept })
+		text = block(library, text) + text
+	}
+	return text
+}
+
+// block returns the text of a library's declarations before a text that uses some of them.
+func block(library []declaration, text string) string {
+	if len(library) == 0 {
+		return ""
+	}
+	used := map[string]bool{}
+	for _, word := range words(text) {
+		used[word] = true
+	}
+	var shared []string
+	var whole, inside strings.Builder
+	own := false
+	for _, d := range library {
+		whole.WriteString(d.text)
+		switch {
+		case d.later:
+			inside.WriteString(d.text)
+		case !slices.ContainsFunc(d.names, func(name string) bool { return used[name] }):
+			inside.WriteString(d.text)
+			own = true
+		default:
+			shared = append(shared, d.names...)
+			if d.set {
+				inside.WriteString(strings.TrimPrefix(d.text, "local "))
+			}
 		}
 	}
-	return text.String() + body
+	if !own {
+		return whole.String()
+	}
+	return "local " + strings.Join(shared, ", ") + "\ndo\n" + inside.String() + "end\n"
 }
 
 // declaration is a statement of a library: local names, or a function that belongs to one.
 type declaration struct {
 	names []string
+	set   bool // with values; only names otherwise
 	later bool // a function of a name that was declared before, such as make.rate of make
 	text  string
 	kept  bool
@@ -100,9 +142,10 @@ func declares(line string) (d declaration, found bool) {
 	rest, function := strings.CutPrefix(rest, "function ")
 	switch {
 	case function:
-		d.names, d.later = words(rest)[:1], !local
+		d.names, d.later, d.set = words(rest)[:1], !local, true
 	case local:
-		names, _, _ := strings.Cut(rest, "=")
+		var names string
+		names, _, d.set = strings.Cut(rest, "=")
 		names, _, _ = strings.Cut(names, "--")
 		d.names = words(names)
 	}

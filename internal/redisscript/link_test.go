@@ -3,6 +3,8 @@ package redisscript
 import (
 	"strings"
 	"testing"
+
+	lua "github.com/yuin/gopher-lua"
 )
 
 // TestLinked: of a library a script gets what its body reaches, in the order of the
@@ -35,13 +37,13 @@ local function other() return 'x'..leaf(1) end
 `
 	for body, want := range map[string]string{
 		"return 1":           "",
-		"return leaf(2)":     "ONE, TWO|leaf",
+		"return leaf(2)":     "leaf|ONE, TWO|leaf",
 		"-- leaf\nreturn 1":  "",
 		"return x.leaf":      "",
-		"return 1 ..leaf(2)": "ONE, TWO|leaf",
-		"return later_too()": "ONE, TWO|later|early|later_too|later",
-		"return forms.one()": "ONE, TWO|leaf|forms|forms.one",
-		"return other()":     "ONE, TWO|leaf|other",
+		"return 1 ..leaf(2)": "leaf|ONE, TWO|leaf",
+		"return later_too()": "later_too|ONE, TWO|later|early|later_too|later",
+		"return forms.one()": "forms|ONE, TWO|leaf|forms.one",
+		"return other()":     "other|ONE, TWO|leaf|other",
 	} {
 		script := New(body, library).Text()
 		var got []string
@@ -56,6 +58,40 @@ local function other() return 'x'..leaf(1) end
 		}
 		if strings.Join(got, "|") != want || !strings.HasSuffix(script, strings.TrimPrefix(body, "-- leaf\n")+"\n") {
 			t.Errorf("%s: got %s, want %s", body, got, want)
+		}
+	}
+}
+
+// TestBlocks: after a library only the names that are used after it are left, with what the library
+// gave them.
+func TestBlocks(t *testing.T) {
+	t.Parallel()
+	const first = `local ONE, TWO = 1, 2
+local counts = {}
+local hook
+local function own() return ONE end
+local function two() return hook() + own() end
+function hook() return ONE end
+function counts.all() return two() end
+`
+	const second = `local function sum() return counts.all() + two() end
+local function twice() return 2 * sum() end
+`
+	script := New("return twice() + TWO", first, second).Text()
+	state := lua.NewState()
+	defer state.Close()
+	if err := state.DoString(script); err != nil {
+		t.Fatalf("%v in\n%s", err, script)
+	}
+	if got := state.Get(-1); got != lua.LNumber(10) {
+		t.Errorf("%v, want 10, of\n%s", got, script)
+	}
+	for name, want := range map[string]bool{"twice": true, "two": true, "ONE": true, "TWO": true, "counts": true, "own": false, "hook": false, "sum": false} {
+		if err := state.DoString(strings.Replace(script, "return twice() + TWO", "return "+name+" ~= nil", 1)); err != nil {
+			t.Fatal(err)
+		}
+		if got := state.Get(-1); got != lua.LBool(want) {
+			t.Errorf("%s can be used after the libraries: %v, want %v", name, got, want)
 		}
 	}
 }
