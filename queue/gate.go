@@ -310,8 +310,8 @@ func (g *gate) call(ctx context.Context, h *handler, job *Running, early *decode
 	}
 	defer func() {
 		v.actual, v.unpaid, v.answer, v.called, v.took = current.actualCosts(), current.unpaid(), answer, called, took
-		if g.limits.Adapts() {
-			v.told = current.told(took)
+		if adapts, grows := g.limits.Adapts(), g.limits.Grows(); adapts || grows && answer != "" {
+			v.told = current.told(took, adapts, grows && answer != "")
 		}
 	}()
 	if cutOff {

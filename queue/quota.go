@@ -69,11 +69,24 @@ func SetQuota(ctx context.Context, quotas ...Quota) error {
 	return nil
 }
 
-// told encodes what the provider said of its limits for settle.lua, in an answer that took so long.
-func (c *call) told(took time.Duration) string {
+// told encodes for settle.lua what the provider said of its limits in an answer that took so long, if limits adapt, and
+// whether the receiver rejected what was sent, if limits grow.
+func (c *call) told(took time.Duration, adapts, grows bool) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var text strings.Builder
+	if adapts {
+		c.tellQuotas(&text, took)
+	}
+	if grows && c.rejected {
+		text.WriteString("!1;")
+	} else if grows {
+		text.WriteString("!0;")
+	}
+	return text.String()
+}
+
+func (c *call) tellQuotas(text *strings.Builder, took time.Duration) {
 	for _, q := range c.quotas {
 		left, own := int64(-1), 0
 		if q.Own {
@@ -82,7 +95,22 @@ func (c *call) told(took time.Duration) string {
 		if q.Remaining != nil && took < freshQuota {
 			left = *q.Remaining
 		}
-		fmt.Fprintf(&text, "%s %d %d %d %d;", q.Unit, q.Limit, q.Window.Microseconds(), left, own)
+		fmt.Fprintf(text, "%s %d %d %d %d;", q.Unit, q.Limit, q.Window.Microseconds(), left, own)
 	}
-	return text.String()
+}
+
+// SetRejected reports that the receiver rejected what the call sent, as a mailbox that does not exist or a server that
+// takes it for spam does. Limits with a ramp do not grow while too many calls are rejected: see [limits.Ramp]. Whether
+// the job succeeds, the handler says by what it returns.
+//
+// It returns an error if ctx is not from a handler.
+func SetRejected(ctx context.Context) error {
+	c, ok := ctx.Value(callKey{}).(*call)
+	if !ok {
+		return errors.New("queue: SetRejected: ctx is not from a handler")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rejected = true
+	return nil
 }

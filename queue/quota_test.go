@@ -289,7 +289,7 @@ func TestSetQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	for took, want := range map[time.Duration]string{time.Millisecond: "tokens 9 60000000 -1 1; 6 1000000 8 0;", time.Second: "tokens 9 60000000 -1 1; 6 1000000 -1 0;"} {
-		if text := c.told(took); text != want {
+		if text := c.told(took, true, false); text != want {
 			t.Errorf("after %v: %q, want %q", took, text, want)
 		}
 	}

@@ -106,6 +106,7 @@ type call struct {
 	actual   map[string]int64
 	known    map[string]int64 // costs of a [Coster], which the job may not have paid
 	quotas   []Quota
+	rejected bool // see SetRejected
 	result   []byte
 	pause    hold
 	progress *reporter // nil: nothing was reported

@@ -40,7 +40,7 @@ type settleQuestion struct {
 	probe   string // of a probe: "up" if it got an answer, otherwise "none"
 	frees   bool   // the job holds permits of concurrency limits
 	actual  string // actual costs of the call, "unit=n;…"
-	told    string // what the provider said of its limits, see quotasText
+	told    string // what the provider said of its limits, see call.told
 	record  string // see verdict.record
 
 	to      string // where the job goes, see verdict.place; "": it stays with the worker

@@ -67,6 +67,9 @@ func handlers(w *queue.Worker, c config, store *credentials.Store, gone *endpoin
 			return mails.do(ctx, call, func(call clients.Call, account mailer) error {
 				err := account.Send(ctx, call, m)
 				passOn(ctx, account, !mails.shared(call.Tenant))
+				if refused(err) {
+					_ = queue.SetRejected(ctx) // it fails only outside of a handler
+				}
 				return err
 			})
 		}, c.mailOptions()...)
@@ -126,6 +129,14 @@ func passOn(ctx context.Context, account any, own bool) {
 		// The call was made: no number of a provider is worth a second one.
 		_ = queue.SetQuota(ctx, queue.Quota{Unit: unit, Limit: q.Limit, Window: q.Window, Remaining: q.Remaining, Own: own})
 	}
+}
+
+// refused reports whether a provider refused a mail for good, because of its address or its content.
+func refused(err error) bool {
+	_, permanent := errors.AsType[*clients.PermanentError](err)
+	_, uncalled := errors.AsType[*clients.NotCalledError](err)
+	_, unknown := errors.AsType[*clients.UnknownError](err)
+	return permanent && !uncalled && !unknown
 }
 
 // minBackoff is less than what limits and a 429 see to by themselves.

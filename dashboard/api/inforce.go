@@ -21,6 +21,7 @@ type ruleJSON struct {
 	Burst       int64    `json:"burst,omitempty"`
 	Capacity    int64    `json:"capacity,omitempty"`
 	Concurrency int64    `json:"concurrency,omitempty"`
+	Grows       string   `json:"grows,omitempty"` // "from 50/day over 30d"
 
 	From   string   `json:"from"`            // "queue", "tenant" or "override"
 	Until  *moment  `json:"until,omitempty"` // of an override; omitted: until cleared
@@ -50,9 +51,13 @@ func ruleText(f limits.Effective) string {
 }
 
 func ruleOf(f limits.Effective) ruleJSON {
+	grows := ""
+	if f.Ramp != nil {
+		grows = f.Ramp.String()
+	}
 	return ruleJSON{
 		Name: f.Name, Per: list(f.Per), Unit: f.Unit, Queues: f.Queues, For: string(f.For), Algorithm: string(f.Algorithm), Rule: ruleText(f), Burst: f.Burst, Capacity: f.Capacity,
-		Concurrency: f.Concurrency, From: f.From, Until: at(f.Until), Actor: f.Actor, Reason: f.Reason, NotInForce: f.NotInEffect,
+		Concurrency: f.Concurrency, Grows: grows, From: f.From, Until: at(f.Until), Actor: f.Actor, Reason: f.Reason, NotInForce: f.NotInEffect,
 	}
 }
 

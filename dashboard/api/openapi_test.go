@@ -100,7 +100,7 @@ func TestSchemas(t *testing.T) {
 	answers := map[string]any{
 		"Problem": problem{}, "FieldError": fieldError{}, "Session": sessionJSON{}, "Hold": holdJSON{}, "Receipt": receipt{}, "ItemError": itemError{},
 		"ItemResult": itemResult{}, "BatchResult": batchAnswer{}, "Pause": pauseJSON{}, "Fault": faultJSON{}, "Outlook": outlookJSON{}, "Overview": overviewJSON{},
-		"TenantRow": rowJSON{}, "Filed": asFiled{}, "Limit": ruleJSON{}, "LimitState": limitJSON{}, "Override": overriddenJSON{}, "Event": eventJSON{},
+		"TenantRow": rowJSON{}, "Filed": asFiled{}, "Limit": ruleJSON{}, "LimitState": limitJSON{}, "Ramp": rampJSON{}, "Override": overriddenJSON{}, "Event": eventJSON{},
 		"Tenant": tenantJSON{}, "JobRow": rowJobJSON{}, "TimelineEntry": timelineJSON{}, "JobDetail": jobJSON{}, "Tally": tallyJSON{},
 		"FailureGroup": failureJSON{}, "Conformance": conformanceJSON{}, "ConformanceBucket": bucketJSON{}, "ConformanceHour": hourJSON{}, "Violation": violationJSON{}, "ViolationCause": causeJSON{},
 		"LimitsFile": publishedJSON{}, "TrialRequest": trialBody{}, "Trial": trialJSON{}, "Waiting": waitingJSON{}, "TrialOutcome": outcomeJSON{}, "TrialLimit": trialLimitJSON{}, "TrialTenant": trialTenantJSON{},

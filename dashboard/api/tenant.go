@@ -3,6 +3,7 @@ package api
 import (
 	"time"
 
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/operate"
 )
 
@@ -16,6 +17,25 @@ type limitJSON struct {
 	Binding     bool    `json:"binding"`
 	PausedUntil *moment `json:"paused_until,omitempty"`
 	Adapted     float64 `json:"adapted"`
+
+	Ramp *rampJSON `json:"ramp,omitempty"`
+}
+
+type rampJSON struct {
+	Rate     string  `json:"rate"`
+	From     string  `json:"from"`
+	To       string  `json:"to"`
+	Since    *moment `json:"since,omitempty"`
+	Until    *moment `json:"until,omitempty"`
+	Rejected float64 `json:"rejected"`
+	Held     bool    `json:"held"`
+}
+
+func rampOf(s *inspect.RampState) *rampJSON {
+	if s == nil {
+		return nil
+	}
+	return &rampJSON{s.Rate, s.From, s.To, at(s.Since), at(s.Until), s.Rejected, s.Held}
 }
 
 type tenantJSON struct {
@@ -40,7 +60,7 @@ func (a *API) tenant(r *request) (answer, error) {
 	for _, l := range d.Limits {
 		rule := ruleOf(l.Effective)
 		rule.File = files[l.Name]
-		out.Limits = append(out.Limits, limitJSON{rule, l.Scope, l.Level, l.Capacity, at(l.Next), l.Binding, at(l.PausedUntil), l.Adapted})
+		out.Limits = append(out.Limits, limitJSON{rule, l.Scope, l.Level, l.Capacity, at(l.Next), l.Binding, at(l.PausedUntil), l.Adapted, rampOf(l.Ramp)})
 	}
 	for _, slot := range d.Slots {
 		out.Slots = append(out.Slots, moment{slot})

@@ -206,8 +206,13 @@ func (p *Parser) Duration(into *time.Duration) Read {
 			return
 		}
 		length, err := time.ParseDuration(node.Value)
+		if days, found := strings.CutSuffix(node.Value, "d"); found {
+			var n uint64
+			n, err = strconv.ParseUint(days, 10, 16)
+			length = time.Duration(n) * 24 * time.Hour
+		}
 		if err != nil || length <= 0 {
-			p.Wrong(node, path, "must be a duration such as 24h, not %s", p.Describe(node))
+			p.Wrong(node, path, "must be a duration such as 24h or 30d, not %s", p.Describe(node))
 			return
 		}
 		*into = length

@@ -385,8 +385,8 @@ func (f *forecast) hold(l *lane, i int) *Hold {
 	if i < 0 {
 		return nil
 	}
-	limit, spec := f.rules.Limits[i], f.limits.Spec(i, l.Tenant)
-	h := &Hold{Limit: limit.Name, Scope: scopeText(limit, l), Rule: f.ruleText(i, l.Tenant)}
+	limit, spec := f.rules.Limits[i], f.spec(i, l)
+	h := &Hold{Limit: limit.Name, Scope: scopeText(limit, l), Rule: f.ruleText(i, l)}
 	if spec.Algorithm == "cc" {
 		return h
 	}
@@ -410,8 +410,8 @@ func scopeText(limit limits.Limit, l *lane) string {
 }
 
 // ruleText returns a limit's rate as text, as it applies to a tenant.
-func (f *forecast) ruleText(i int, tenant string) string {
-	limit, spec := f.rules.Limits[i], f.limits.Spec(i, tenant)
+func (f *forecast) ruleText(i int, l *lane) string {
+	limit, spec := f.rules.Limits[i], f.spec(i, l)
 	if spec.Algorithm == "cc" {
 		return thousands(spec.Burst) + " at a time"
 	}
@@ -431,8 +431,9 @@ func (f *forecast) confidence(l *lane, at float64, lanes int) Confidence {
 	}
 	rough := f.part < 1 || lanes > 1
 	for i := range f.rules.Limits {
-		a := f.limits.Spec(i, l.Tenant).Algorithm
-		rough = rough || a == "cc" || a == "sl" || l.buckets[i] >= 0 && f.adapted(i, l) < 1
+		spec := f.spec(i, l)
+		a, grows := spec.Algorithm, spec != f.limits.Spec(i, l.Tenant)
+		rough = rough || grows || a == "cc" || a == "sl" || l.buckets[i] >= 0 && f.adapted(i, l) < 1
 	}
 	if rough {
 		return Rough

@@ -297,7 +297,7 @@ func (e *Explanation) forecast(ctx context.Context, client redis.UniversalClient
 		}
 		if seen.algorithm == "cc" && seen.next.After(f.asked) && e.Full == nil {
 			if i := slices.IndexFunc(f.rules.Limits, func(limit limits.Limit) bool { return limit.Name == seen.name }); i >= 0 {
-				e.Full = &Hold{Limit: seen.name, Scope: scopeText(f.rules.Limits[i], &l), Rule: f.ruleText(i, l.Tenant)}
+				e.Full = &Hold{Limit: seen.name, Scope: scopeText(f.rules.Limits[i], &l), Rule: f.ruleText(i, &l)}
 				e.At, e.Confidence = time.Time{}, NoForecast
 			}
 		}

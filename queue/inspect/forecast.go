@@ -45,6 +45,7 @@ type forecast struct {
 	limits    effective.Limits
 	windows   string            // the calendars, for scripts
 	adapt     map[string]string // state of adaptive limits, by bucket
+	ramps     map[string]string // state of limits with a ramp, by bucket
 	hours     map[string][]float64
 	calendars [][]int64 // by limit; nil: none
 	pauses    map[string]string
@@ -99,7 +100,7 @@ type limitSeen struct {
 func readForecast(ctx context.Context, client redis.UniversalClient, queue string, rest func(time.Duration)) (*forecast, error) {
 	f := &forecast{
 		queue: queue, part: 1, run: &modelRun{}, laneAt: map[string]int{}, bucketAt: map[string]int{},
-		hours: map[string][]float64{}, logs: map[int][2]float64{},
+		hours: map[string][]float64{}, logs: map[int][2]float64{}, ramps: map[string]string{},
 	}
 	groups := asynqwire.Key(queue, "groups")
 	pipe := client.Pipeline()
@@ -247,6 +248,11 @@ func (f *forecast) readSome(ctx context.Context, client redis.UniversalClient, n
 	for chunk := range slices.Chunk(f.buckets[firstBucket:], store.MaxKeys) {
 		states = append(states, pipe.MGet(ctx, chunk...))
 	}
+	grow := f.ramped(f.buckets[firstBucket:])
+	grown := make([]*redis.StringCmd, len(grow))
+	for i, bucket := range grow {
+		grown[i] = pipe.Get(ctx, f.rampKey(bucket))
+	}
 	lengths, alone := make([]*redis.IntCmd, len(lanes)), false
 	for i := range lanes {
 		if l := &lanes[i]; len(l.Attributes) > 0 || len(f.limits.Queue.Attributes) > 0 {
@@ -269,6 +275,9 @@ func (f *forecast) readSome(ctx context.Context, client redis.UniversalClient, n
 	}
 	for _, state := range states {
 		f.texts = append(f.texts, state.Val()...)
+	}
+	for i, text := range grown {
+		f.ramps[grow[i]] = text.Val()
 	}
 	waiting := map[string]int64{}
 	if alone {
@@ -346,7 +355,7 @@ func (f *forecast) logsOf(l *lane, logs []permitLog) []permitLog {
 		}
 		_, known := f.logs[at]
 		if !known && !slices.ContainsFunc(logs, func(log permitLog) bool { return log.bucket == at }) {
-			spec := f.limits.Spec(j, l.Tenant)
+			spec := f.spec(j, l)
 			logs = append(logs, permitLog{at, fmt.Sprintf("%s %d %d", f.buckets[at], spec.Window, spec.Burst)})
 		}
 	}

@@ -33,7 +33,7 @@ func (f *forecast) readStates() {
 			if at < 0 || f.states[at].spec.Algorithm != "" || f.limits.Queue.Limits[j].Spec.Algorithm == "sl" {
 				continue
 			}
-			spec := f.limits.Spec(j, l.Tenant)
+			spec := f.spec(j, l)
 			if b, pausedUntil, err := f.bucket(j, l, spec); err == nil {
 				b.Opens = slices.Clip(b.Opens) // each model appends to its own copy
 				f.states[at] = bucketState{spec, b, pausedUntil}
@@ -255,7 +255,7 @@ func (f *forecast) model(subjects ...subject) (*fluid.Model, []*fluid.Member, er
 			if name < 0 {
 				continue // how long calls take is not known
 			}
-			spec := f.limits.Spec(j, l.Tenant)
+			spec := f.spec(j, l)
 			cost := permits(limit, spec, unit)
 			if cost <= 0 {
 				continue

@@ -52,6 +52,8 @@ type LimitState struct {
 	Binding     bool      // it is the limit that holds the tenant
 	PausedUntil time.Time // until then, because a provider asked for fewer calls; zero: not paused
 	Adapted     float64   // the part to which an adaptive limit is lowered; 1: it is not
+
+	Ramp *RampState // how far it has grown; nil: it has no ramp
 }
 
 const (
@@ -155,12 +157,12 @@ func (f *forecast) limitStates(ctx context.Context, client redis.UniversalClient
 	}
 	var all []LimitState
 	for i, limit := range f.rules.Limits {
-		s := LimitState{Effective: f.limits.Of(i, l.Tenant), Scope: scopeText(limit, l), Adapted: 1}
+		s := LimitState{Effective: f.limits.Of(i, l.Tenant), Scope: scopeText(limit, l), Adapted: 1, Ramp: f.rampState(i, l)}
 		s.Binding = held != nil && held.Limit == limit.Name
 		if next, known := seen[limit.Name]; known && next.next.UnixMicro() < store.Endless {
 			s.Next = next.next
 		}
-		spec := f.limits.Spec(i, l.Tenant)
+		spec := f.spec(i, l)
 		if calls := under[limit.Name]; calls != nil {
 			s.Capacity, s.Level = float64(spec.Burst), float64(spec.Burst-calls.Val())
 			if s.Level <= 0 {

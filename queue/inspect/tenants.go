@@ -321,7 +321,7 @@ func (f *forecast) fillLevel(row *TenantRow, l *lane) {
 	if at < 0 {
 		return
 	}
-	b, _, err := f.bucket(at, l, f.limits.Spec(at, l.Tenant))
+	b, _, err := f.bucket(at, l, f.spec(at, l))
 	if err != nil {
 		return // written by another version of Headgate; the rest of the row is still shown
 	}

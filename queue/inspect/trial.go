@@ -79,7 +79,7 @@ const MaxTrial = 1000
 
 // Try lets the calls of a queue in the last day, or the latest million of them or so, go again under the limits of
 // a set. Only a queue that says conformance in its limits keeps its calls. Overrides stay in force. Calls without a
-// job, and those of retries, come when they left. Pauses, adaptive limits, priorities and jobs that still wait are not
+// job, and those of retries, come when they left. Pauses, adaptive limits, ramps, priorities and jobs that still wait are not
 // part of it, and all limits are unused when the first call comes. Errors: [validation.Error].
 func Try(ctx context.Context, client redis.UniversalClient, queue string, set limits.Set, query TrialQuery) (Trial, error) {
 	if query.N < 1 || query.N > MaxTrial {

@@ -20,6 +20,7 @@ type Effective struct {
 	Burst       int64  // 0: the algorithm has none
 	Capacity    int64  // of a leaky bucket; 0: any
 	Concurrency int64
+	Ramp        *Ramp // nil: the rate is the same from the beginning
 
 	From   string    // "queue", "tenant" (or its plan), or "override"
 	Until  time.Time // of an override; zero: until it is cleared
@@ -46,6 +47,9 @@ func (f Effective) String() string {
 	}
 	if f.Capacity > 0 {
 		text += fmt.Sprintf(", capacity %d", f.Capacity)
+	}
+	if f.Ramp != nil {
+		text += ", " + f.Ramp.String()
 	}
 	return text
 }

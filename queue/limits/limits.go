@@ -109,6 +109,10 @@ type Limit struct {
 	// rate has it.
 	Adaptive bool
 
+	// Ramp lets the rate grow from a smaller one, for each bucket from its first call on. nil: it is the
+	// same from the beginning.
+	Ramp *Ramp
+
 	// For is the side that the limit holds: jobs, or calls that programs make themselves
 	// ([queue.Client.Take]). "" means both together. What a limit of 100/s for both and one of 80/s for
 	// jobs leave is kept for direct calls.
@@ -172,10 +176,10 @@ type Change struct {
 }
 
 // Leased reports whether partitions of a queue can share the limit, because parts of it can be leased to
-// them: a budget, and of limits for the whole queue that are not adaptive a concurrency limit, a fixed
+// them: a budget, and of limits for the whole queue that are not adaptive and have no ramp a concurrency limit, a fixed
 // window, a token bucket, and a leaky bucket that counts calls.
 func (l Limit) Leased() bool {
-	return l.Queues != nil || len(l.Per) == 0 && !l.Adaptive && (l.Algorithm == throttle.Concurrency || l.Algorithm == throttle.FixedWindow || l.leasedRate() || l.Pooled())
+	return l.Queues != nil || len(l.Per) == 0 && !l.Adaptive && l.Ramp == nil && (l.Algorithm == throttle.Concurrency || l.Algorithm == throttle.FixedWindow || l.leasedRate() || l.Pooled())
 }
 
 // Pooled reports whether permits of the limit are leased, and not moments at which calls may go: a token bucket with a
@@ -266,6 +270,9 @@ func (l Limit) Validate() error {
 	if l.Adaptive && l.Algorithm == throttle.Concurrency {
 		wrong("adaptive", "only a limit with a rate adapts")
 	}
+	if l.Ramp != nil {
+		l.validateRamp(wrong)
+	}
 	if l.For != Both && l.For != Jobs && l.For != Direct {
 		wrong("for", "%s must be %s or %s, or left out for both%s", check.Quote(string(l.For)), Jobs, Direct, check.Suggest(string(l.For), []string{string(Jobs), string(Direct)}))
 	}
@@ -324,6 +331,7 @@ func (l Limit) CheckChange(c Change) error {
 		return validation.Field("concurrency", "this limit has a rate")
 	}
 	after := l.With(c)
+	after.Ramp = nil // of a tenant's own rate and the ramp's, the lower one holds
 	if l.Location != nil && (after.Rate.Period != l.Rate.Period || after.Rate.Months != l.Rate.Months) {
 		return validation.Field("rate", fmt.Sprintf("the windows of this limit are those of %v for every tenant", l.Rate))
 	}
@@ -413,7 +421,7 @@ func (l Set) Validate() error {
 					wrong(where+".burst", "partitions share what is in the bucket, so it must hold what a quarter of a second brings: %d", least)
 				}
 			} else if q.Partitions > 1 && !slices.Contains(limit.Per, "tenant") {
-				wrong(where+".per", "partitions share only limits without per and adaptive: concurrency, fixed_window, token_bucket, and leaky_bucket without unit; any other limit must be per tenant: add tenant, or leave out partitions")
+				wrong(where+".per", "partitions share only limits without per, adaptive and ramp: concurrency, fixed_window, token_bucket, and leaky_bucket without unit; any other limit must be per tenant: add tenant, or leave out partitions")
 			}
 			if names[limit.Name] && limit.Name != "" {
 				wrong(where+".name", "%s is the name of another limit of this queue", check.Quote(limit.Name))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -103,8 +104,15 @@ type (
 		Timezone   string      `yaml:"timezone,omitempty"`
 		Unit       string      `yaml:"unit,omitempty"`
 		Adaptive   bool        `yaml:"adaptive,omitempty"`
+		Ramp       rampText    `yaml:"ramp,omitempty,flow"`
 		For        limits.Side `yaml:"for,omitempty"`
 		Queues     []string    `yaml:"queues,omitempty,flow"` // of a budget
+	}
+	rampText struct {
+		From      string `yaml:"from"`
+		To        string `yaml:"to"`
+		Over      string `yaml:"over"`
+		HoldAbove string `yaml:"hold_above,omitempty"`
 	}
 	changeText struct {
 		Rate        string `yaml:"rate,omitempty"`
@@ -124,7 +132,12 @@ type (
 func limitOf(l limits.Limit) limitText {
 	out := limitText{Name: l.Name, Per: l.Per, Algorithm: l.Algorithm, Unit: l.Unit, Adaptive: l.Adaptive, For: l.For, Queues: l.Queues}
 	out.Burst, out.Capacity, out.Concurrency = l.Burst, l.Capacity, l.Concurrency
-	if l.Algorithm != throttle.Concurrency {
+	if l.Ramp != nil {
+		out.Ramp = rampText{From: l.Ramp.From.String(), To: l.Rate.String(), Over: l.Ramp.Length()}
+		if l.Ramp.HoldAbove > 0 {
+			out.Ramp.HoldAbove = strconv.FormatFloat(100*l.Ramp.HoldAbove, 'g', 12, 64) + "%"
+		}
+	} else if l.Algorithm != throttle.Concurrency {
 		out.Rate = l.Rate.String()
 	}
 	if l.Location != nil {

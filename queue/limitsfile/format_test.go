@@ -68,7 +68,12 @@ func generated(t *rapid.T) limits.Set {
 				l.Rate = rate("rate")
 			}
 			if l.Algorithm != throttle.Concurrency {
-				l.Adaptive = maybe("adaptive")
+				if maybe("ramp") {
+					l.Ramp = &limits.Ramp{From: l.Rate, Over: time.Duration(count("periods")) * l.Rate.Period, HoldAbove: rapid.SampledFrom([]float64{0, 0.015, 1}).Draw(t, "hold above")}
+					l.Rate.Count++
+				} else {
+					l.Adaptive = maybe("adaptive")
+				}
 				if maybe("unit") {
 					l.Unit = "tokens"
 				}

@@ -238,7 +238,7 @@ extra: 1
 		`line 14: queues.email.max_backlog: must be a whole number`,
 		`line 15: queues.email.max_queue_bytes: must be a number of bytes such as 500000 or 64MiB, not "64 MB"`,
 		`line 16: queues.email.max_backlog_bytes: must be a number of bytes`,
-		`line 17: queues.email.max_retention: must be a duration such as 24h, not "2 days"`,
+		`line 17: queues.email.max_retention: must be a duration such as 24h or 30d, not "2 days"`,
 		`line 18: queues.email: duplicate field`,
 		`line 20: plans.gold.wieght: unknown field; did you mean "weight"?`,
 		`line 22: tenants.acme.weight: 0 must be 0.001`,

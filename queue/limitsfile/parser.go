@@ -3,6 +3,7 @@ package limitsfile
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	_ "time/tzdata"
@@ -195,12 +196,15 @@ func (p *parser) limit(node *yaml.Node, path string, more map[string]read) limit
 	known["per"] = p.Texts(&l.Per)
 	known["unit"] = p.Text(&l.Unit)
 	known["adaptive"] = p.Yes(&l.Adaptive)
+	known["ramp"] = func(node *yaml.Node, path string) { l.Ramp, l.Rate = p.ramp(node, path) }
 	p.Fields(node, path, known)
 	l.Algorithm = throttle.Algorithm(algorithm)
 	if algorithm == "" && change.Concurrency != nil {
 		l.Algorithm = throttle.Concurrency // the field says it
 	}
-	if change.Rate != nil {
+	if change.Rate != nil && l.Ramp != nil {
+		p.Wrong(node, path+".rate", "leave it out: the limit's rate is ramp.to")
+	} else if change.Rate != nil {
 		l.Rate = *change.Rate
 	}
 	for into, from := range map[*int64]*int64{&l.Burst: change.Burst, &l.Capacity: change.Capacity, &l.Concurrency: change.Concurrency} {
@@ -209,6 +213,39 @@ func (p *parser) limit(node *yaml.Node, path string, more map[string]read) limit
 		}
 	}
 	return l
+}
+
+// ramp reads a ramp, and the rate to which it grows.
+func (p *parser) ramp(node *yaml.Node, path string) (*limits.Ramp, throttle.Rate) {
+	var r limits.Ramp
+	var from, to *throttle.Rate
+	p.Fields(node, path, map[string]read{
+		"from": p.Rate(&from), "to": p.Rate(&to), "over": p.Duration(&r.Over), "hold_above": p.percent(&r.HoldAbove),
+	})
+	for _, name := range []string{"from", "to", "over"} {
+		if _, written := p.Lines[path+"."+name]; !written {
+			p.Wrong(node, path, "must have from, to and over, as in {from: 50/day, to: 20000/day, over: 30d}")
+			break
+		}
+	}
+	if from == nil || to == nil || r.Over == 0 {
+		return nil, throttle.Rate{}
+	}
+	r.From = *from
+	return &r, *to
+}
+
+// percent reads a part in percent.
+func (p *parser) percent(into *float64) read {
+	return func(node *yaml.Node, path string) {
+		text, found := strings.CutSuffix(node.Value, "%")
+		percent, err := strconv.ParseFloat(text, 64)
+		if node.Kind != yaml.ScalarNode || !found || err != nil || !(percent > 0 && percent <= 100) {
+			p.Wrong(node, path, "must be more than 0%% and at most 100%%, not %s", p.Describe(node))
+			return
+		}
+		*into = percent / 100
+	}
 }
 
 func (p *parser) changeFields(change *limits.Change) map[string]read {

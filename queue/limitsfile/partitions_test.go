@@ -54,10 +54,10 @@ line 6: queues.e.partitions: 65 must be 1 to 64
 line 7: queues.f.partition: unknown field; did you mean "partitions"?
 line 8: queues.g.partitions: must be a whole number, not nothing
 line 10: queues.h.partitions: leave it out, or max_queue and max_queue_bytes: partitions do not count together
-line 14: queues.h.limits[1].per: partitions share only limits without per and adaptive: concurrency, fixed_window, token_bucket, and leaky_bucket without unit; any other limit must be per tenant: add tenant, or leave out partitions
+line 14: queues.h.limits[1].per: partitions share only limits without per, adaptive and ramp: concurrency, fixed_window, token_bucket, and leaky_bucket without unit; any other limit must be per tenant: add tenant, or leave out partitions
 line 17: queues.h.limits[4].per: partitions share one token_bucket or leaky_bucket without unit at most, and "account" is one: add tenant, or leave out partitions
 line 21: queues.h.limits[8].burst: partitions share what is in the bucket, so it must hold what a quarter of a second brings: 417
-line 22: queues.h.limits[9].per: partitions share only limits without per and adaptive: concurrency, fixed_window, token_bucket, and leaky_bucket without unit; any other limit must be per tenant: add tenant, or leave out partitions
+line 22: queues.h.limits[9].per: partitions share only limits without per, adaptive and ramp: concurrency, fixed_window, token_bucket, and leaky_bucket without unit; any other limit must be per tenant: add tenant, or leave out partitions
 line 28: plans.gold.partition: a plan has no partition: set that of each tenant
 line 30: tenants.acme.partition: 4: queue h has 3 partitions
 line 31: tenants.globex.partition: -1 must be at least 1

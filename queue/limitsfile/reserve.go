@@ -53,6 +53,9 @@ func (p *parser) limitOf(queue string, node *yaml.Node, path string) limits.Limi
 	if len(kept) > 0 && limit.Algorithm == throttle.LeakyBucket && limit.Unit != "" {
 		p.Wrong(node, path+".reserve", "a leaky_bucket with a unit keeps nothing: use a token_bucket, or two limits with for")
 	}
+	if len(kept) > 0 && limit.Ramp != nil {
+		p.Wrong(node, path+".reserve", "a limit with a ramp keeps nothing: use two limits with for")
+	}
 	for _, r := range kept {
 		r.queue, r.limit = queue, limit.Name
 		p.reserved = append(p.reserved, r)

@@ -92,7 +92,7 @@ const limitsOf = (q, t) => {
 	return [
 		{ name: 'account', algorithm: 'leaky_bucket', rule: `${q.account}/s`, from: 'queue', scope: 'the whole queue', level: waits ? 0 : 1, full: 1, next: iso(now + 12), binding: Boolean(waits && !own), adapted: 0.5 },
 		{ name: 'tenant', per: ['tenant'], algorithm: 'token_bucket', rule: `${rate}/s`, burst: t?.burst ?? 20, from: t?.override ? 'override' : 'queue', ...(t?.override ? { actor: 'ann', reason: 'launch day', until: iso(now + 5_400_000), file: { rule: '5/s', burst: 10 } } : {}), scope: t ? `tenant ${t.name}` : 'each tenant', level: waits ? 0.4 : (t?.burst ?? 20), full: t?.burst ?? 20, next: iso(now + 84), binding: Boolean(waits && own), adapted: 1 },
-		{ name: 'daily', per: ['tenant'], algorithm: 'fixed_window', rule: '10000/day', from: 'queue', scope: t ? `tenant ${t.name}` : 'each tenant', level: 3880, full: 10000, binding: false, adapted: 1 },
+		{ name: 'daily', per: ['tenant'], algorithm: 'fixed_window', rule: '10000/day', from: 'queue', scope: t ? `tenant ${t.name}` : 'each tenant', level: 3880, full: 10000, binding: false, adapted: 1, grows: 'from 50/day over 30d', ...(t ? { ramp: { rate: '707/day', from: '50/day', to: '10000/day', since: iso(now - 15 * 86_400_000), until: iso(now + 15 * 86_400_000), rejected: 0.08, held: Boolean(t.override) } } : {}) },
 		{ name: 'in-flight', per: ['tenant'], algorithm: 'concurrency', rule: '20 at a time', concurrency: 20, from: 'queue', scope: t ? `tenant ${t.name}` : 'each tenant', level: 17, full: 20, binding: false, adapted: 1 },
 	];
 };

@@ -34,7 +34,8 @@ export interface TenantPage { now: string; total: number; tenants: TenantRow[] }
 export interface LimitState {
 	name: string; per?: string[] | null; unit?: string; queues?: string[]; for?: 'jobs' | 'direct'; algorithm: string; rule: string; burst?: number; capacity?: number; concurrency?: number;
 	from: string; until?: string; actor?: string; reason?: string; scope: string; level: number; full: number; next?: string;
-	binding: boolean; paused_until?: string; adapted: number;
+	binding: boolean; paused_until?: string; adapted: number; grows?: string;
+	ramp?: { rate: string; from: string; to: string; since?: string; until?: string; rejected: number; held: boolean };
 	file?: { rule?: string; burst?: number; capacity?: number; concurrency?: number };
 	/** The override that is not in force, and why. Only until, actor and reason are its own. */
 	not_in_force?: string;

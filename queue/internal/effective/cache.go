@@ -26,6 +26,7 @@ type Calendars struct {
 
 	counted atomic.Pointer[[]string] // see Counts
 	adapts  atomic.Bool
+	grows   atomic.Bool
 }
 
 // Text returns the calendars in the form that scripts take, read at most 5 s ago.
@@ -48,6 +49,7 @@ func (c *Calendars) Text(ctx context.Context) (string, error) {
 	}
 	c.leased = slices.ContainsFunc(stored.Limits, func(l Limit) bool { return l.Spec.Leased })
 	c.adapts.Store(slices.ContainsFunc(stored.Limits, func(l Limit) bool { return l.Adaptive }))
+	c.grows.Store(slices.ContainsFunc(stored.Limits, func(l Limit) bool { return l.Ramp != nil }))
 	var counted *[]string
 	if stored.Conformance {
 		counted = &stored.Attributes
@@ -82,6 +84,9 @@ func (c *Calendars) Counts() (counts bool, attributes []string) {
 
 // Adapts reports whether a limit of the queue is adaptive, as of the latest [Calendars.Text]. It never waits.
 func (c *Calendars) Adapts() bool { return c.adapts.Load() }
+
+// Grows reports whether a limit of the queue has a ramp, as of the latest [Calendars.Text]. It never waits.
+func (c *Calendars) Grows() bool { return c.grows.Load() }
 
 // Run runs a script with the calendars. If the script reports that one is missing,
 // because the limits have changed, Run reads them again and repeats the script, which has

@@ -62,10 +62,19 @@ type (
 		Spec     limitlua.Spec `json:"spec"`
 		Unit     string        `json:"unit,omitempty"`
 		Adaptive bool          `json:"adaptive,omitempty"`
+		Ramp     *Ramp         `json:"ramp,omitempty"`
 		For      limits.Side   `json:"for,omitempty"`
 		Calendar string        `json:"calendar,omitempty"` // key of set_calendars
 		Queues   []string      `json:"queues,omitempty"`   // that share the limit; nil: this one alone
 		Text     text          `json:"text"`
+	}
+	// Ramp has durations in µs.
+	Ramp struct {
+		From   int64   `json:"from"`
+		To     int64   `json:"to"`
+		Period int64   `json:"period"`
+		Over   int64   `json:"over"`
+		Hold   float64 `json:"hold"`
 	}
 	// text is what the spec was made from; it is shown to users, and calendars need it.
 	text struct {
@@ -115,6 +124,12 @@ func Store(l limits.Limit) Limit {
 	if l.Algorithm != throttle.Concurrency {
 		s.Text.Rate = l.Rate.String()
 	}
+	if r := l.Ramp; r != nil {
+		s.Ramp = &Ramp{
+			From: r.From.Count, To: l.Rate.Count, Period: r.Period().Microseconds(), Over: r.Over.Microseconds(),
+			Hold: cmp.Or(r.HoldAbove, limits.DefaultHoldAbove),
+		}
+	}
 	if l.Location != nil {
 		s.Calendar = l.Name
 		s.Text.Timezone = l.Location.String()
@@ -130,6 +145,7 @@ func (s Limit) Decode() (limits.Limit, error) {
 			return limits.Limit{}, err
 		}
 	}
+	l.Ramp = s.Ramp.decode(l.Rate)
 	if s.Text.Timezone != "" {
 		loc, err := time.LoadLocation(s.Text.Timezone)
 		if err != nil {
@@ -138,6 +154,19 @@ func (s Limit) Decode() (limits.Limit, error) {
 		l.Location = loc
 	}
 	return l, nil
+}
+
+// decode reads the stored form of the ramp to a rate.
+func (s *Ramp) decode(to throttle.Rate) *limits.Ramp {
+	if s == nil {
+		return nil
+	}
+	r := &limits.Ramp{From: to, Over: time.Duration(s.Over) * time.Microsecond}
+	r.From.Count = s.From
+	if s.Hold != limits.DefaultHoldAbove {
+		r.HoldAbove = s.Hold
+	}
+	return r
 }
 
 // StoreQueue returns the stored form of a queue that has one partition and these tenants.

@@ -71,8 +71,11 @@ func (e *Limits) Of(i int, tenant string) limits.Effective {
 		f.From = "tenant"
 	}
 	f.NotInEffect = e.Problem(limit.Name, tenant)
+	if rate, err := throttle.ParseRate(limit.Text.Rate); err == nil {
+		f.Ramp = limit.Ramp.decode(rate)
+	}
 	if o, ok := e.Override(limit.Name, tenant); ok {
-		f.From = "override"
+		f.From, f.Ramp = "override", nil
 		By(&f, o)
 	}
 	spec := e.Spec(i, tenant)

@@ -68,7 +68,7 @@ func ownerOf(name string, places map[string]int) (tenant string, ok bool) {
 	switch what {
 	case "unique":
 		tenant, _, ok = strings.Cut(rest, ":")
-	case "b":
+	case "b", "ramp":
 		limit, values, _ := strings.Cut(rest, ":")
 		all := strings.Split(values, ";")
 		if i, of := places[limit]; of && i < len(all) {

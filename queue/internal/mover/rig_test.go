@@ -35,6 +35,10 @@ func setOf(n int) limits.Set {
 		Queues: map[string]limits.Queue{"q": {Partitions: n, Kinds: []string{"call"}, Limits: []limits.Limit{
 			{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 10, Period: time.Hour}, Burst: 50, Per: []string{"tenant"}},
 			{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.Rate{Count: 50, Period: 10 * time.Hour}, Per: []string{"model", "tenant"}},
+			{
+				Name: "new", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 1000, Period: time.Hour}, Per: []string{"tenant"},
+				Ramp: &limits.Ramp{From: throttle.Rate{Count: 500, Period: time.Hour}, Over: 10 * time.Hour},
+			},
 			{Name: "calls", Algorithm: throttle.Concurrency, Concurrency: 4, Per: []string{"tenant"}},
 		}}},
 		Tenants: map[string]limits.Tenant{tenant(1): {Weight: 2}},
@@ -157,7 +161,7 @@ func content(t *testing.T, client redis.UniversalClient, l partition.Layout) map
 			what := strings.TrimPrefix(key, prefix)
 			kind, rest, _ := strings.Cut(what, ":")
 			switch kind {
-			case "b":
+			case "b", "ramp":
 				values := strings.Split(rest[strings.Index(rest, ":")+1:], ";")
 				value := client.Get(ctx, key).Val()
 				if value == "" {

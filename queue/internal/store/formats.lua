@@ -206,6 +206,19 @@ local function adapt_read(text)
   return {low = tonumber(low), high = tonumber(high), since = tonumber(since), told = tonumber(told), at = tonumber(at)}
 end
 
+-- ramp:<bucket> holds "start_us counted_us calls rejected": from when a bucket with a ramp grows, and when its latest
+-- call was counted; and of how many latest calls how many were rejected, in thousandths, older ones for less. ramp_read
+-- returns nil if the text has another form.
+local function ramp_write(r)
+  return int(r.start) .. ' ' .. int(r.counted) .. ' ' .. int(r.calls) .. ' ' .. int(r.rejected)
+end
+
+local function ramp_read(text)
+  local start, counted, calls, rejected = string.match(text or '', '^(%d+) (%d+) (%d+) (%d+)$')
+  if not start or #start > 16 or #counted > 16 or #calls > 6 or #rejected > 6 then return nil end
+  return {start = tonumber(start), counted = tonumber(counted), calls = tonumber(calls), rejected = tonumber(rejected)}
+end
+
 -- pauses holds "until_us by reason" for each paused scope. pause_ends_at returns when a
 -- pause or a hold ends, and 0 if the text has another form.
 local function pause_write(ends, by, reason) return int(ends) .. ' ' .. by .. ' ' .. reason end

@@ -149,7 +149,7 @@ local tenants, differ, overridden = {}, nil, nil
 local function tenant_config(tenant, now)
   local known = tenants[tenant]
   if known then return known end
-  known = {w = 1, l = {}, till = {}}
+  known = {w = 1, l = {}, till = {}, changed = {}}
   if differ == nil then differ = read('HLEN', headgate .. 'limits') > 1 + (config().born > 0 and 1 or 0) + (config().layout ~= '' and 1 or 0) end
   if overridden == nil then overridden = read('EXISTS', headgate .. 'overrides') == 1 end
   -- Plain ifs: an imitation of Redis evaluates "x = a and f()" wrongly if a is false.
@@ -170,7 +170,7 @@ local function tenant_config(tenant, now)
     for name, change in pairs(cjson.decode(changes)) do
       -- A change without a limit does not fit the limits in force.
       if change.limit and (change['until'] == 0 or change['until'] > now) then
-        known.l[name] = change.limit
+        known.l[name], known.changed[name] = change.limit, true
         if change['until'] > 0 then known.till[name] = change['until'] end
       end
     end
@@ -276,6 +276,91 @@ local function adapt_save(key, a)
   plan('PEXPIRE', headgate .. 'adapt', 900000) -- by then all limits in it are whole again, and nothing is said any more
 end
 
+-- A ramp lets a bucket grow from its first call on, to so many times as much in each period as in the one before:
+-- from ramp.from permits to ramp.to, after ramp.over. It stands still while more than ramp.hold of the latest calls
+-- were rejected. All times are in µs. ramps returns the functions of that, which Redis creates only if there is one.
+local growth
+local function ramps()
+  if growth then return growth end
+  local KEPT_MS = 2592000000 -- a sender that was quiet for 30 days begins anew
+  local TELL = 18000 -- what 20 calls leave in a state
+  local KEEPS, ONE = 0.99, 1000
+  local planned = {} -- the states that this script has planned, by bucket
+  growth = {}
+
+  local function key_of(bucket) return headgate .. 'ramp:' .. string.sub(bucket, #headgate + 3) end
+
+  local function state_of(entry) return planned[entry.key] or ramp_read(read('GET', key_of(entry.key))) end
+
+  local function save(entry, state)
+    local was = planned[entry.key]
+    planned[entry.key] = state
+    plan('SET', key_of(entry.key), ramp_write(state), 'PX', KEPT_MS)
+    undo(function() planned[entry.key] = was end)
+  end
+
+  -- start_of returns the moment from which a bucket grows. If it stands still, that moves on with now.
+  local function start_of(ramp, state, now)
+    if state.calls < TELL or state.rejected <= ramp.hold * state.calls then return state.start end
+    return state.start + math.max(0, now - state.counted)
+  end
+
+  -- window_of returns when a limit's window began, and when it ends; now and nil if it has none.
+  local function window_of(spec, now)
+    local start, following
+    if spec.a == 'fw' then start, following = window_at(spec, now) end
+    return start or now, following
+  end
+
+  -- spec returns a limit as it is for a bucket now, and when it grows next.
+  function growth.spec(entry, spec, now)
+    local ramp, state = entry.ramp, state_of(entry)
+    entry.growing = state ~= nil
+    local at, following = window_of(spec, now)
+    local age = 0
+    if state then age = math.max(0, at - start_of(ramp, state, now)) end
+    -- Windows of a calendar are not all of the same length.
+    local n = math.floor(age / ramp.period + (following and 0.5 or 0))
+    if n * ramp.period >= ramp.over then return spec end
+    local till = following
+    if state and not following then till = now + (n + 1) * ramp.period - age end
+    local most = math.floor(ramp.from * (ramp.to / ramp.from) ^ (n * ramp.period / ramp.over) + 0.000001)
+    local grown = {}
+    for name, value in pairs(spec) do grown[name] = value end
+    grown.code = nil
+    if spec.w or spec.c then
+      if spec.w then most = math.floor(most * spec.w / ramp.period) end
+      grown.b = math.max(1, math.min(spec.b, most))
+      return grown, till
+    end
+    local part = most * spec.p / (ramp.period * spec.r)
+    if part >= 1 then return spec, till end
+    local common = gcd(ramp.period, most)
+    grown.p, grown.r = ramp.period / common, most / common
+    if spec.a == 'tb' then grown.b = math.max(1, math.floor(spec.b * part)) end
+    return grown, till
+  end
+
+  -- begin notes the first call of a bucket.
+  function growth.begin(entry, now)
+    if entry.growing then return end
+    entry.growing = true
+    save(entry, {start = window_of(entry.published, now), counted = now, calls = 0, rejected = 0})
+  end
+
+  -- count counts a call that has ended.
+  function growth.count(entry, rejected, now)
+    local state = state_of(entry)
+    if not state then return end -- it was lost: the bucket begins with the next call
+    save(entry, {
+      start = start_of(entry.ramp, state, now), counted = now,
+      calls = math.floor(state.calls * KEEPS) + ONE, rejected = math.floor(state.rejected * KEEPS) + (rejected and ONE or 0),
+    })
+  end
+
+  return growth
+end
+
 -- lower notes that the provider refused a call at the level of now.
 local function lower(entry, now)
   if not entry.adaptive then return end
@@ -293,7 +378,8 @@ end
 
 -- hear notes what the provider says of its own limits: "unit limit window_us remaining own;...", limit 0 and remaining
 -- -1 if it says nothing of these, own 1 if they are of the tenant's own account: then limits per tenant follow, otherwise
--- those of the whole queue. It never raises a limit beyond its own rate, or what a bucket has.
+-- those of the whole queue. It never raises a limit beyond its own rate, or what a bucket has. "!1;" says that the
+-- receiver rejected what was sent, and "!0;" that it did not; neither, that no limit has a ramp.
 local function hear(limits, now, text)
   for unit, limit, window, left, own in string.gmatch(text, '([^ ;]*) (%d+) (%d+) (%-?%d+) ([01]);') do
     limit, window, left = tonumber(limit), tonumber(window), tonumber(left)
@@ -318,6 +404,11 @@ local function hear(limits, now, text)
         if more > 0 then limit_charge(entry.spec, bucket(entry, now), now, more) end
       end
     end
+  end
+  local rejected = string.match(text, '!([01]);')
+  if not rejected then return end
+  for _, entry in ipairs(limits.all) do
+    if entry.ramp then ramps().count(entry, rejected == '1', now) end
   end
 end
 
@@ -399,11 +490,14 @@ local function lane_limits(lane, now, direct)
       known.permits[#known.permits + 1] = entry
     else
       if limit.calendar then spec.c = calendars[limit.calendar] end
+      local changes
       if entry.adaptive then
-        local changes
         entry.spec, changes = adapted(spec, entry.key, now)
-        if changes then entry.till = math.min(changes, entry.till or changes) end
+      elseif limit.ramp and not tenant.changed[limit.name] then
+        entry.ramp = limit.ramp
+        entry.spec, changes = ramps().spec(entry, spec, now)
       end
+      if changes then entry.till = math.min(changes, entry.till or changes) end
       known.all[#known.all + 1] = entry
       entry.tenants = #limit.per == 1 and limit.per[1] == 'tenant'
       entry.endpoints = of_endpoint
@@ -462,6 +556,7 @@ local function commit_all(list, now, t, costs)
       local spec = entry.spec
       b.detailed = b.detailed or entry.unit ~= '' or (spec.a == 'tb' and not spec.leased and spec.p >= 1e6 * spec.r)
       limit_commit(entry.spec, b, now, t, n)
+      if entry.ramp then ramps().begin(entry, now) end
       if b.detailed then marks = marks_add(marks, entry.name, limit_mark(b)) end
     end
   end

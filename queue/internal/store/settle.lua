@@ -27,7 +27,8 @@
 --            connected to. Before it, for a probe: "?up " it got an answer, "?none " it was
 --            not called
 --   actual   what the call used of metered limits, "unit=n;...", or ''
---   told     what the provider said of its own limits: see hear in lanes.lua; or ''
+--   told     what the provider said of its own limits, and the receiver of what was sent: see hear in
+--            lanes.lua; or ''
 --   text     for 'done': the result; for 'failed': "<outcome> <reason>"
 --   record   for a run that ended: "<outcome> <answer> <attempt> <called_us> <took_us> <again_us>
 --            <kept 1|0> <taken> <attributes> <reason>", else ''. answer is empty if no call was made, again_us is

@@ -70,7 +70,7 @@ function InForce({ queue, l }: { queue: string; l: Limits }) {
 					{ label: 'Limit', cell: (r) => <b><Name>{r.name}</Name></b> },
 					{ label: 'Per', cell: (r) => <>{r.per?.length ? r.per.join(' and ') : 'queue, shared'}{r.queues && <small class="why">one budget of <bdi>{r.queues.join(', ')}</bdi></small>}{r.for && <small class="why">{side(r)}</small>}</> },
 					{ label: 'Algorithm', cell: (r) => (r.concurrency ? 'concurrency' : algorithmName(r.algorithm)) },
-					{ label: 'Admits', figure: true, cell: (r) => <>{admits(r)}{r.unit && <small> {r.unit}</small>}</> },
+					{ label: 'Admits', figure: true, cell: (r) => <>{admits(r)}{r.unit && <small> {r.unit}</small>}{r.grows && <small class="why">{r.grows}</small>}</> },
 				]} />}
 			{seesAll.value && (
 				<p class="hint actions">

@@ -83,6 +83,7 @@ function Limit({ of: l, t }: { of: LimitState; t: Tenant }) {
 			<p><small>{sentenceCase(algorithmName(l.algorithm))}, <bdi>{l.scope}</bdi>{l.unit && <>, in <bdi>{l.unit}</bdi></>}{l.for && <>, {side(l)}</>}</small></p>
 			{paused ? <p><small>until {clock(time(l.paused_until), now)}</small></p> : l.next && <p><small>admits the next {relative(time(l.next), now)}</small></p>}
 			{l.adapted > 0 && l.adapted < 1 && <p><small>Lowered to {num(Math.round(l.adapted * 100))} % because the provider throttled calls</small></p>}
+			{l.ramp && <p><small>{grown(l.ramp, now)}</small></p>}
 			{(l.from === 'override' || l.not_in_force) && (
 				<p><small>
 					{l.not_in_force ? <bdi>{l.not_in_force}</bdi> : <>{l.file?.rule && <>instead of {l.file.rule}, </>}by <bdi>{l.actor}</bdi>, {l.until ? `until ${clock(time(l.until), now)}` : 'until cleared'}: <bdi>{l.reason}</bdi></>}{' '}
@@ -91,6 +92,14 @@ function Limit({ of: l, t }: { of: LimitState; t: Tenant }) {
 			)}
 		</li>
 	);
+}
+
+/** How far a limit with a ramp has grown. */
+function grown(r: NonNullable<LimitState['ramp']>, now: number): string {
+	if (!r.since) return `Grows from ${r.from} to ${r.to}, beginning with the first call`;
+	if (time(r.until) <= now) return `Has grown from ${r.from}`;
+	const state = `Now ${r.rate}, on its way from ${r.from} to ${r.to}`;
+	return r.held ? `${state}: held back, ${num(Math.round(r.rejected * 100))} % of the latest calls were rejected` : `${state} ${relative(time(r.until), now)}`;
 }
 
 /** The next slots as marks on a time line. */
