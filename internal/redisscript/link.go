@@ -88,9 +88,7 @@ func block(library []declaration, text string) string {
 			own = true
 		default:
 			shared = append(shared, d.names...)
-			if d.set {
-				inside.WriteString(strings.TrimPrefix(d.text, "local "))
-			}
+			inside.WriteString(d.assigned())
 		}
 	}
 	if !own {
@@ -102,10 +100,18 @@ func block(library []declaration, text string) string {
 // declaration is a statement of a library: local names, or a function that belongs to one.
 type declaration struct {
 	names []string
-	set   bool // with values; only names otherwise
+	bare  int  // where a list of names without values ends in text; 0: there are values
 	later bool // a function of a name that was declared before, such as make.rate of make
 	text  string
 	kept  bool
+}
+
+// assigned returns the text of a declaration whose names are declared before it.
+func (d declaration) assigned() string {
+	if d.bare > 0 {
+		return strings.Join(d.names, ", ") + " = nil" + d.text[d.bare:]
+	}
+	return strings.TrimPrefix(d.text, "local ")
 }
 
 // code returns a Lua text without its empty lines and comment lines.
@@ -142,12 +148,13 @@ func declares(line string) (d declaration, found bool) {
 	rest, function := strings.CutPrefix(rest, "function ")
 	switch {
 	case function:
-		d.names, d.later, d.set = words(rest)[:1], !local, true
+		d.names, d.later = words(rest)[:1], !local
 	case local:
-		var names string
-		names, _, d.set = strings.Cut(rest, "=")
-		names, _, _ = strings.Cut(names, "--")
-		d.names = words(names)
+		end := strings.IndexAny(rest, "=-;\n")
+		d.names = words(rest[:end])
+		if rest[end] != '=' {
+			d.bare = len("local ") + end
+		}
 	}
 	return d, function || local
 }

@@ -68,7 +68,7 @@ func TestBlocks(t *testing.T) {
 	t.Parallel()
 	const first = `local ONE, TWO = 1, 2
 local counts = {}
-local hook
+local hook -- set below
 local function own() return ONE end
 local function two() return hook() + own() end
 function hook() return ONE end
