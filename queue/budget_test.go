@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
@@ -297,5 +298,41 @@ func TestOverrideOfABudget(t *testing.T) {
 	err := operate.SetOverride(t.Context(), s.client, "email", "acme", "spend", operate.Override{Change: limits.Change{Rate: &day}, Actor: "anna", Reason: "test"})
 	if want := `override of limit "spend": several queues share this budget, and an override is of one: change it in the limits file`; fmt.Sprint(err) != want {
 		t.Errorf("%v; want %s", err, want)
+	}
+}
+
+// TestPartOfABudgetIsKept: a tenant keeps its permits of a budget while another limit holds its jobs. If they wait for
+// the budget, it keeps what they take.
+func TestPartOfABudgetIsKept(t *testing.T) {
+	t.Parallel()
+	s := newSpending(t, limits.Limit{Rate: day, Per: []string{"tenant"}}, nil)
+	const home, had = "payment", 300
+	windows := &effective.Calendars{Queue: home, Redis: s.client}
+	ask := func() leaseAsk {
+		t.Helper()
+		s.client.ZAdd(t.Context(), store.Key(home, "leases:spend"), redis.Z{Score: 1, Member: "acme"})
+		asks, shared, err := askBuckets(t.Context(), s.client, home, windows, 0)
+		if err != nil || !shared || len(asks) != 1 {
+			t.Fatalf("%+v, %v, %v", asks, shared, err)
+		}
+		return asks[0]
+	}
+	s.add(home, 2, 100)
+	id := ask().id
+	now, err := store.Time(t.Context(), s.client, store.Key(home, "waiting"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	begins := now.Truncate(day.Period)
+	granted, err := store.GrantScript.Run(t.Context(), s.client, store.ScriptKeys(home), home, "spend", id, 1, 1_000_000, 0, "acme", had, begins.UnixMicro(), begins.Add(day.Period).UnixMicro())
+	if err != nil || granted != int64(1) {
+		t.Fatalf("%v, %v", granted, err)
+	}
+	if a := ask(); a.had != had || a.N != had || a.Want != 0 {
+		t.Errorf("of %d permits that no job lacks, %d are kept and %d more asked for: %+v", had, a.N, a.Want, a)
+	}
+	s.client.SAdd(t.Context(), store.Key(home, "metered:spend:acme"), "acme;kind="+home) // its lane lacks permits
+	if a := ask(); a.N != 200 || a.Want != 0 {
+		t.Errorf("of %d permits, %d are kept for two jobs that take 100: %+v", had, a.N, a)
 	}
 }

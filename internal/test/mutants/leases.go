@@ -68,7 +68,7 @@ var leaseMutants = []mutant{
 	},
 	{
 		"queue/internal/store/lease_ask.lua", `permits = lane and math.ceil(math.min(jobs, MANY, own_admits(others)) * n) or has`, `permits = math.ceil(math.min(jobs, MANY, own_admits(others)) * n)`,
-		"missing condition", "a tenant keeps its part of a budget until it has that of a shared limit, too", "queue TestDamagedBudget",
+		"missing condition", "a tenant keeps its part of a budget until it has that of a shared limit, too", "queue TestPartOfABudgetIsKept",
 	},
 	{
 		"queue/internal/store/lease_ask.lua", `if other ~= entry and not waits then others[#others + 1] = other end`, `if other ~= entry then others[#others + 1] = other end`,
