@@ -2,6 +2,7 @@ package queue
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -277,6 +278,37 @@ func TestLinesOfRequests(t *testing.T) {
 	client.freeLine(second)
 	if fourth := next(); fourth.args[1] == second.args[1] {
 		t.Errorf("after %v, which was sent twice: %v", second.args[:4], fourth.args[:4])
+	}
+}
+
+// TestFreshLeavesWhatIsDamaged: enqueue_fresh.lua changes nothing, and leaves the job to enqueue.lua, if the counts of its
+// tenant miss the jobs that wait, or if something else has the key of its task.
+func TestFreshLeavesWhatIsDamaged(t *testing.T) {
+	t.Parallel()
+	clients, queues := twins(t, limits.Queue{}, nil)
+	client, queue := clients[0].redis, queues[0]
+	a, err := clients[0].accept(t.Context(), Job{Kind: "call", Queue: queue, Tenant: "a"}, queue, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.id = "taken"
+	counts, enqueued := client.HGet(t.Context(), store.TenantsKey(queue), "a").Val(), client.HGet(t.Context(), store.Key(queue, "totals"), "enqueued").Val()
+	for what, damage := range map[string]func(){
+		"a key of another type": func() { client.Set(t.Context(), asynqwire.Key(queue, "t:taken"), "x", 0) },
+		"counts without jobs": func() {
+			client.HSet(t.Context(), store.TenantsKey(queue), "a", "0"+counts[strings.Index(counts, " "):])
+		},
+	} {
+		damage()
+		reply, err := freshScript.Run(t.Context(), client, store.ScriptKeys(queue), clients[0].newRequest([]accepted{a}).args...)
+		if !errors.Is(err, redis.Nil) {
+			t.Errorf("%s: %v, %v", what, reply, err)
+		}
+		if n := client.HGet(t.Context(), store.Key(queue, "totals"), "enqueued").Val(); n != enqueued {
+			t.Errorf("%s: %s jobs were enqueued, want %s", what, n, enqueued)
+		}
+		client.Del(t.Context(), asynqwire.Key(queue, "t:taken"))
+		client.HSet(t.Context(), store.TenantsKey(queue), "a", counts)
 	}
 }
 

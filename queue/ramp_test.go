@@ -2,12 +2,15 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"math"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redisscript"
 	"github.com/headgate/headgate/internal/test/pacer"
@@ -155,6 +158,28 @@ func TestRampIsHeld(t *testing.T) {
 	}
 	if calls := w.take(day(3), "b", 0); calls != 50 {
 		t.Errorf("%d calls of a tenant of whose calls all were rejected, want 50", calls)
+	}
+}
+
+// TestLostRamp: if the state of a ramp was lost, calls that end make none, and the ramp begins with the next one.
+func TestLostRamp(t *testing.T) {
+	t.Parallel()
+	w := warm(t, rampedTo(throttle.FixedWindow, nil))
+	client, key := w.server.Client(), store.Key(w.queue, "ramp:new-domains:a")
+	now := time.Now()
+	w.take(now, "a", 0)
+	if n := client.Del(t.Context(), key).Val(); n != 1 {
+		t.Fatal("it has no state")
+	}
+	ends := store.NewScript(`hear(lane_limits('a', clock()), clock(), '!0;')`)
+	if _, err := ends.Run(t.Context(), client, store.ScriptKeys(w.queue), w.queue); err != nil && !errors.Is(err, redis.Nil) {
+		t.Fatal(err)
+	}
+	if n := client.Exists(t.Context(), key).Val(); n != 0 {
+		t.Error("a call that ended made a state")
+	}
+	if calls := w.take(now.Add(24*time.Hour), "a", 0); calls != 50 {
+		t.Errorf("%d calls on the next day, want 50", calls)
 	}
 }
 

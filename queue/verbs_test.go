@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
@@ -250,20 +251,29 @@ func TestVerbsOnForeignTasks(t *testing.T) {
 	add(map[string]string{asynqwire.HeaderTenant: "a b"})
 	add(nil, asynq.Unique(time.Hour))
 	add(nil, asynq.ProcessIn(time.Hour), asynq.MaxRetry(0), asynq.TaskID("x}:pending \x00\n%s"))
+	add(nil, asynq.ProcessIn(time.Hour), asynq.TaskID("later"))
+	// As asynq's own server leaves one whose call failed.
+	client.ZRem(t.Context(), asynqwire.Key(r.queue, "scheduled"), "later")
+	client.ZAdd(t.Context(), asynqwire.Key(r.queue, "retry"), redis.Z{Score: float64(time.Now().Add(time.Hour).Unix()), Member: "later"})
+	client.HSet(t.Context(), asynqwire.Key(r.queue, "t:later"), "state", "retry")
 	for _, step := range []struct {
 		verb   operate.Verb
 		filter operate.Filter
 		want   int64
 	}{
-		{operate.Cancel, operate.Filter{Tenant: "a b"}, 1}, {operate.Cancel, operate.Filter{Kind: "call", Tenant: asynqwire.NoTenant}, 2}, {operate.DeleteArchived, operate.Filter{Tenant: "a b"}, 1},
-		{operate.RetryArchived, operate.Filter{}, 2},
+		{operate.Wake, operate.Filter{ID: "later"}, 1},
+		{operate.Cancel, operate.Filter{Tenant: "a b"}, 1}, {operate.Cancel, operate.Filter{Kind: "call", Tenant: asynqwire.NoTenant}, 3}, {operate.DeleteArchived, operate.Filter{Tenant: "a b"}, 1},
+		{operate.RetryArchived, operate.Filter{}, 3},
 	} {
 		if tally, err := operate.Apply(t.Context(), client, r.queue, step.verb, step.filter, ann, nil); err != nil || tally.Jobs != step.want {
 			t.Errorf("%s %+v: %+v, %v; want %d", step.verb, step.filter, tally, err, step.want)
 		}
+		if state, group := r.field(t, "later", "state"), r.field(t, "later", "group"); step.verb == operate.Wake && (state != "aggregating" || group != asynqwire.NoTenant+";kind=call") {
+			t.Errorf("it is %s, in the lane %q", state, group)
+		}
 	}
 	r.run(t)
-	r.seen.wait(t, string(lifecycle.Done), 2)
+	r.seen.wait(t, string(lifecycle.Done), 3)
 }
 
 // TestVerbsByID: a job is found by its id in any state. If the verb is not for that

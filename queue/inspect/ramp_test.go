@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -64,14 +65,19 @@ return {string.format('%.0f', now.p), string.format('%.0f', now.r), string.forma
 			t.Fatal(err)
 		}
 		stored := f.limits.Queue.Limits[0]
-		spec, _ := json.Marshal(stored.Spec)
+		own := limit.With(limits.Change{})
+		if random.IntN(4) == 0 { // the tenant's own rate may be lower
+			own.Rate.Count = 1 + random.Int64N(limit.Rate.Count)
+			f.limits.Tenants = map[string]effective.Tenant{"a": {Limits: map[string]limitlua.Spec{"new": effective.Spec(own)}}}
+		}
+		spec, _ := json.Marshal(effective.Spec(own))
 		ramp, _ := json.Marshal(stored.Ramp)
 		reply, err := script.Run(t.Context(), client, store.ScriptKeys(queue), queue, calendars, spec, bucket, ramp, now.UnixMicro())
 		got := f.spec(0, &l)
 		if want := fmt.Sprint([]int64{got.Permit, got.Flow, got.Burst}); err != nil || fmt.Sprint(reply) != want {
 			t.Errorf("%s %v %v, %v after its beginning (%s): the scripts have %v, %v; forecasts %s", limit.Algorithm, limit.Rate, *limit.Ramp, now.Sub(began), text, reply, err, want)
 		}
-		if got != stored.Spec {
+		if got != effective.Spec(own) {
 			grew++
 		}
 	}

@@ -152,8 +152,8 @@ var queueMutants = []mutant{
 		"no fence", "a repeated call of one job answers as the first one did", "queue TestAnswersOfALine",
 	},
 	{
-		"queue/internal/store/enqueue_fresh.lua", `if own[1] == 0 then all[5] = all[5] + 1 end`, `all[5] = all[5] + 1`,
-		"missing condition", "a tenant that waits already is not counted again", "queue TestFreshJob",
+		"queue/internal/store/enqueue_fresh.lua", `if not all[1] or (own[1] or 0) == 0 or type(call('HINCRBY', headgate .. 'totals', 'enqueued', '1')) ~= 'number' then return end`, `if not (all[1] and own[1]) or type(call('HINCRBY', headgate .. 'totals', 'enqueued', '1')) ~= 'number' then return end`,
+		"missing condition", "a tenant whose counts miss its jobs is left to enqueue.lua", "queue TestFreshLeavesWhatIsDamaged",
 	},
 	{
 		"queue/internal/store/formats.lua", `if known ~= number then error('a later call was answered', 0) end`, `if known ~= number then return nil end`,

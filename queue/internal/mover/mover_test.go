@@ -378,4 +378,9 @@ func TestLateRequests(t *testing.T) {
 	if reply, err := store.MoveScript.Run(ctx, client, store.ScriptKeys("q"), "q", sum, "", store.MoveStop, "other"); err != nil || fmt.Sprint(reply) != "[other]" {
 		t.Errorf("move in time: %v, %v", reply, err)
 	}
+	// Calls of the tenant last too long, so it goes on where it is.
+	reply, err := store.MoveScript.Run(ctx, client, store.ScriptKeys("q"), "q", sum, store.MoveStop, "", "other")
+	if n := client.HExists(ctx, store.Key("q", "pauses"), "m:other").Val(); err != nil || fmt.Sprint(reply) != "[other]" || n || client.HExists(ctx, store.MovesKey("q"), "other").Val() {
+		t.Errorf("a tenant that does not move yet: %v, %v; paused: %v", reply, err, n)
+	}
 }

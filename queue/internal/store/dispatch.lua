@@ -51,7 +51,7 @@
 --   it is a suspect              go_without_slot: it asks for a slot when it runs alone
 --   a shared limit with a unit   unit_used_up: the lane keeps its place, and those go on whose jobs
 --   holds it for seconds         take nothing of the limit
---   its slot is too far ahead    too_far: end the round if only shared limits hold it, else wait
+--   its slot is too far ahead    too_far: end the round; the lane keeps its place
 --   another lane is due first    later: the lane waits for its own limits
 --   else                         go_with_slot: take the permits, hand the job over
 --
@@ -650,11 +650,9 @@ local function not_its_turn(turn, job)
   if turn.taken == 0 then pass_on(turn.lane, job.limits) end
 end
 
-local function too_far(turn, job)
-  -- Shared capacity is kept for the lane whose turn it is. Otherwise a job of high cost
-  -- would wait forever behind small ones.
-  if job.own <= horizon then stop(turn, job, job.all) else later(turn, job) end
-end
+-- Shared capacity is kept for the lane whose turn it is. Otherwise a job of high cost would wait forever behind small
+-- ones.
+local function too_far(turn, job) stop(turn, job, job.all) end
 
 -- unit_used_up is too_far for what not all jobs take. The first lane that the limit holds keeps its place,
 -- and what is left of the limit is kept for it, but for that of a window, which ends before. The others that

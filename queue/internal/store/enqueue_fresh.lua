@@ -27,7 +27,8 @@ local tenants, size = headgate .. 'tenants', size_of(#msg)
 local texts = call('HMGET', tenants, '*', tenant)
 if texts.err then return end
 local all, own = {tenant_read(texts[1])}, {tenant_read(texts[2])}
-if not (all[1] and own[1]) or type(call('HINCRBY', headgate .. 'totals', 'enqueued', '1')) ~= 'number' then return end
+-- A tenant with a lane has waiting jobs. If its counts say that it has none, they are to be mended.
+if not all[1] or (own[1] or 0) == 0 or type(call('HINCRBY', headgate .. 'totals', 'enqueued', '1')) ~= 'number' then return end
 
 local written = call('HSET', task_key(id), 'msg', with_group(msg, lane), 'group', lane, 'state', 'aggregating', 'hg_body', body_write(digest, size))
 if type(written) ~= 'number' then
@@ -35,7 +36,6 @@ if type(written) ~= 'number' then
   return
 end
 call('ZADD', lane_key(lane), int(BAND + clock()), id)
-if own[1] == 0 then all[5] = all[5] + 1 end
 call('HSET', tenants, '*', tenant_write(all[1] + 1, all[2], all[3] + 1, all[4] + size, all[5]),
   tenant, tenant_write(own[1] + 1, own[2], own[3] + 1, own[4] + size))
 call('SET', answers, answers_write(number, '[[1]]'), 'PX', ANSWERS_MS)

@@ -166,10 +166,6 @@ end
 -- go plans where a job that leaves its worker goes.
 local leaving, deleted = {}, {}
 local processed, failures = 0, 0
-local function unleave()
-  if deleted[#deleted] == task_key(leaving[#leaving]) then deleted[#deleted] = nil end
-  leaving[#leaving] = nil
-end
 local function go(id, task, failed_now, to, msg, lane, c, position)
   local what, n, failed = string.match(to, '^(%l+) ?(%d*) ?(%d?)$')
   local key = task_key(id)
@@ -207,7 +203,6 @@ local function go(id, task, failed_now, to, msg, lane, c, position)
     plan('HSET', key, unpack(fields))
   end
   leaving[#leaving + 1] = id
-  plans[#plans].undo = unleave
   if what == 'lane' or (what == 'retry' and failed == '0') then return end
   processed = processed + 1
   if what == 'archived' or what == 'retry' then failures = failures + 1 end

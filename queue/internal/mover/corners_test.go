@@ -1,0 +1,89 @@
+package mover_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/operate"
+)
+
+// TestMoveOutOfEveryPlace: a job of a tenant that leaves is taken from wherever asynq or Headgate keep it, and comes to
+// the same place; one that a worker has, that is not where its state says, or that has gone already is left alone.
+func TestMoveOutOfEveryPlace(t *testing.T) {
+	t.Parallel()
+	client, ctx := redistest.Start(t).Client(), t.Context()
+	for _, n := range []int{1, 2} {
+		if err := operate.Publish(ctx, client, setOf(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const home = "q"
+	key := func(name string) string { return asynqwire.Key(home, name) }
+	place := func(id, state string) { client.HSet(ctx, key("t:"+id), "state", state, "group", "t;kind=call;model=") }
+	plain := asynq.NewClientFromRedisClient(client)
+	for _, id := range []string{"scheduled", "pending", "active", "archive", "lost", "gone-already"} {
+		task := asynq.NewTaskWithHeaders("call", []byte(`"x"`), map[string]string{asynqwire.HeaderTenant: "t"})
+		if _, err := plain.Enqueue(task, asynq.Queue(home), asynq.TaskID(id), asynq.ProcessIn(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		if id != "scheduled" {
+			client.ZRem(ctx, key("scheduled"), id)
+		}
+	}
+	place("pending", "pending")
+	client.LPush(ctx, key("pending"), "pending")
+	place("active", "active")
+	client.LPush(ctx, key("active"), "active")
+	place("archive", "archived")
+	client.ZAdd(ctx, store.Key(home, "archive"), redis.Z{Score: 7, Member: "archive"})
+	place("lost", "retry")
+	client.HSet(ctx, store.Key(home, "leaving"), "gone-already", "lane 1 0")
+	client.HSet(ctx, store.MovesKey(home), "t", "left x")
+
+	ids := []any{home, "", "scheduled", "pending", "active", "archive", "lost", "gone-already", "deleted"}
+	if n, err := store.MoveOutScript.Run(ctx, client, store.ScriptKeys(home), ids...); err != nil || n != int64(3) {
+		t.Errorf("%v, %v were taken out, want 3", n, err)
+	}
+	leaving := client.HGetAll(ctx, store.Key(home, "leaving")).Val()
+	if got := slices.Sorted(maps.Keys(leaving)); !slices.Equal(got, []string{"archive", "gone-already", "pending", "scheduled"}) || leaving["pending"] != "pending 0 0" || leaving["archive"] != "archive 7 0" || !strings.HasPrefix(leaving["scheduled"], "scheduled ") {
+		t.Errorf("leaving: %q", leaving)
+	}
+	if group := client.HGet(ctx, key("t:scheduled"), "group").Val(); group == "" {
+		t.Error("a job of asynq's own client got no lane")
+	}
+	if n := client.LLen(ctx, key("pending")).Val() + client.ZCard(ctx, store.Key(home, "archive")).Val() + client.ZCard(ctx, key("scheduled")).Val(); n != 0 {
+		t.Errorf("%d jobs that are on their way are still where they were", n)
+	}
+
+	const to = "q@2"
+	client.HSet(ctx, store.MovesKey(to), "t", "comes x")
+	args := []any{to, "x"}
+	for _, id := range []string{"pending", "archive", "scheduled"} {
+		task := client.HGetAll(ctx, key("t:"+id)).Val()
+		args = append(args, id, "t", leaving[id], 2*len(task))
+		for field, value := range task {
+			args = append(args, field, value)
+		}
+	}
+	if here, err := store.MoveInScript.Run(ctx, client, store.ScriptKeys(to), args...); err != nil || len(here.([]any)) != 3 {
+		t.Errorf("%v, %v have arrived", here, err)
+	}
+	if got := client.LRange(ctx, asynqwire.Key(to, "pending"), 0, -1).Val(); !slices.Equal(got, []string{"pending"}) {
+		t.Errorf("pending: %q", got)
+	}
+	if score := client.ZScore(ctx, store.Key(to, "archive"), "archive").Val(); score != 7 {
+		t.Errorf("archived at %v", score)
+	}
+	if info, err := asynq.NewInspectorFromRedisClient(client).GetTaskInfo(to, "scheduled"); err != nil || info.State != asynq.TaskStateScheduled {
+		t.Errorf("%+v, %v", info, err)
+	}
+}
