@@ -48,12 +48,13 @@ func (r *rig) conformance(t *testing.T) (all []string, c inspect.Conformance) {
 		t.Fatal(err)
 	}
 	for _, b := range c.Buckets {
-		text := b.Limit
+		var text strings.Builder
+		text.WriteString(b.Limit)
 		for _, name := range slices.Sorted(maps.Keys(b.Values)) {
-			text += fmt.Sprintf(" %s=%s", name, b.Values[name])
+			text.WriteString(fmt.Sprintf(" %s=%s", name, b.Values[name]))
 		}
 		last := b.Hours[len(b.Hours)-1]
-		all = append(all, fmt.Sprintf("%s: %d of %d", text, last.Most, last.Allowed))
+		all = append(all, fmt.Sprintf("%s: %d of %d", text.String(), last.Most, last.Allowed))
 	}
 	slices.Sort(all)
 	return all, c

@@ -3,6 +3,7 @@ package throttle
 import (
 	"math/big"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -55,4 +56,38 @@ func TestConvert(t *testing.T) {
 			rt.Fatalf("%v at %v becomes %s µs at %v, %s too much", want, was, got.FloatString(6), is, over.FloatString(9))
 		}
 	})
+}
+
+// TestConvertLargeDebts: a debt whose units are no exact integers is converted all the same, to no less, and to no more
+// than 2^51 µs, which are 71 years.
+func TestConvertLargeDebts(t *testing.T) {
+	client := redistest.Shared(t).Client()
+	const year = int64(366 * day / time.Microsecond)
+	for name, debt := range map[string]struct {
+		whole, frac, p, r, newP, newR int64
+	}{
+		"units of the old rate":  {year, 999_998, 1, 999_999, 1_000_003, 999_999_000_000},
+		"units of the new rate":  {year, 0, 1_000, 1, 999_999_999, 1_000_000},
+		"a part of a permit":     {99_999_999, 0, 100_000_007, 1, 99_999_989, 1},
+		"71 years, and not more": {year, 0, 1, 1, 1_000, 1},
+	} {
+		reply, err := convertScript.Run(t.Context(), client, nil, debt.newP, debt.newR, debt.whole, debt.frac, debt.p, debt.r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values := reply.([]any)
+		got, rest := values[0].(int64), values[1].(int64)
+		exact := new(big.Rat).Add(big.NewRat(debt.whole, 1), big.NewRat(debt.frac, debt.r))
+		exact.Mul(exact, big.NewRat(debt.r, debt.p)).Mul(exact, big.NewRat(debt.newP, debt.newR))
+		least := exact
+		if most := big.NewRat(1<<51, 1); exact.Cmp(most) > 0 {
+			least = most
+		}
+		// Up to a µs more before the rate changes, two after it, and what floats round.
+		over := new(big.Rat).Add(big.NewRat(2, 1), big.NewRat(debt.r*debt.newP, debt.p*debt.newR))
+		over.Add(over, new(big.Rat).Mul(least, big.NewRat(1, 1<<48)))
+		if is := big.NewRat(got, 1); rest != 0 || is.Cmp(least) < 0 || got > 1<<51 || is.Cmp(over.Add(over, least)) > 0 {
+			t.Errorf("%s: %d µs and %d units; want %s µs", name, got, rest, least.FloatString(3))
+		}
+	}
 }

@@ -160,6 +160,7 @@ func TestDamagedTexts(t *testing.T) {
 	client := redistest.Shared(t).Client()
 	for _, text := range []string{
 		"r 99999999999999999999 0 1 1 0 0 0", "r 1 0 1 1 0 0 1 99999999999999999999:1", "1234567890123450000", "f 1 2 3 4 99999999999999999999",
+		"123456789012345:0/1+0@1", "123456789012345:1/0+0@1",
 	} {
 		c := newClocked(t, client, bucket("10/s", 20))
 		key := c.bucket(c.limits[0], "k")

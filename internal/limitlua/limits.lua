@@ -99,7 +99,8 @@ local function rate_convert(limit, whole, frac, p, r)
   local part = (units - permits * p) * (limit.p / common)
   if math.max(units, permits * limit.p, part) >= 2 ^ 52 then
     -- More than 71 years would leave the integers, and is never all the same.
-    return math.min(math.ceil((whole + 1) * (r / p) * (limit.p / limit.r)), 2 ^ 51), 0
+    -- A µs more than floats round.
+    return math.min(math.ceil((whole + 1) * (r / p) * (limit.p / limit.r)) + 1, 2 ^ 51), 0
   end
   units = permits * limit.p + math.ceil(part / (p / common))
   whole = math.floor(units / limit.r)
@@ -404,7 +405,7 @@ local function holder(k, letter)
     k.clear(s)
   end
 
-  function k.owed(_, s, now) return 0, math.max(now, s.last) end
+  function k.owed() return 0 end
 
   function k.save(s, now)
     local numbers, ends = k.numbers(s, now)

@@ -373,12 +373,12 @@ func TestLimitThatWasRaised(t *testing.T) {
 	a.publish(a.of.Queue, []limits.Limit{rule})
 	a.event("", told{tenant: "a", at: at - 1, cost: 1})
 	a.count(auditor)
-	got := ""
+	var got strings.Builder
 	for _, day := range []int64{at/Day - 1, at / Day} {
-		got += a.hours(day)["log:"]
+		got.WriteString(a.hours(day)["log:"])
 	}
-	if !strings.HasSuffix(got, " 3 2") {
-		t.Errorf("%q", got)
+	if !strings.HasSuffix(got.String(), " 3 2") {
+		t.Errorf("%q", got.String())
 	}
 }
 
