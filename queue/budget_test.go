@@ -336,3 +336,35 @@ func TestPartOfABudgetIsKept(t *testing.T) {
 		t.Errorf("of %d permits, %d are kept for two jobs that take 100: %+v", had, a.N, a)
 	}
 }
+
+// TestNextOfABudget: a tenant that lacks permits of a budget gets some at once, as long as not all of it is used up.
+func TestNextOfABudget(t *testing.T) {
+	t.Parallel()
+	s := newSpending(t, limits.Limit{Rate: day}, nil)
+	const home = "payment"
+	id := s.add(home, 2, 100).ID
+	for _, used := range []int{0, 1_000_000} {
+		want := used == 0
+		now, err := store.Time(t.Context(), s.client, store.Key(home, "waiting"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		asks, _, err := askBuckets(t.Context(), s.client, home, &effective.Calendars{Queue: home, Redis: s.client}, 0)
+		if err != nil || len(asks) != 1 {
+			t.Fatalf("%+v, %v", asks, err)
+		}
+		begins := now.Truncate(day.Period)
+		if _, err := store.GrantScript.Run(t.Context(), s.client, store.ScriptKeys(home), home, "spend", asks[0].id, used+1, 1_000_000, used, "", 0, begins.UnixMicro(), begins.Add(day.Period).UnixMicro()); err != nil {
+			t.Fatal(err)
+		}
+		reply, err := store.ExplainScript.Run(t.Context(), s.client, store.ScriptKeys(home), home, "", "acme;kind="+home, id, 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := reply.([]any)
+		limit := read[4].([]any)[0].([]any)
+		if at := limit[3] == read[0]; at != want {
+			t.Errorf("with %d millionths of the budget used, %v admits a job at %v; it is %v", used, limit[0], limit[3], read[0])
+		}
+	}
+}

@@ -1,11 +1,14 @@
 package store
 
 import (
+	"crypto/rand"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/headgate/headgate/internal/limitlua"
+	"github.com/headgate/headgate/internal/test/redistest"
 )
 
 // TestLeaseCosts: a cost above the burst is never admitted. If the burst was raised, a span that was leased before
@@ -141,6 +144,33 @@ func TestLeaseOfFormerLimit(t *testing.T) {
 			limit.Leased = false
 			// Nothing is taken, so nothing is written.
 			wantAnswers(t, name+" becomes "+limit.Algorithm, limit, askedAt, text, []string{"left 0 0", "earliest 0 5"}, "5 0", text)
+		}
+	}
+}
+
+// TestLeaseOfARate: of a rate that was used before it was leased, what is owed still holds back what is leased; of one that
+// has been idle, nothing does.
+func TestLeaseOfARate(t *testing.T) {
+	t.Parallel()
+	client, key := redistest.Any(t).Client(), "lease:"+rand.Text()
+	script := limitlua.NewScript(`
+local now, later, plain, leased = tonumber(ARGV[1]), tonumber(ARGV[2]), cjson.decode(ARGV[3]), cjson.decode(ARGV[3])
+plain.leased = false
+local bucket = limit_open(plain, KEYS[1], now)
+for _ = 1, 7 do limit_commit(plain, bucket, now, limit_earliest(plain, bucket, now, now, 1), 1) end
+limit_save(bucket, now)
+bucket = limit_open(leased, KEYS[1], later)
+limit_left(leased, bucket, later)
+return {bucket.kind, #bucket.spans}`)
+	spec, err := json.Marshal(leasedRate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for later, want := range map[int64]string{askedAt: "[lease 1]", askedAt + 10_000_000: "[lease 0]"} {
+		client.Del(t.Context(), key)
+		reply, err := script.Run(t.Context(), client, []string{key}, askedAt, later, spec)
+		if got := fmt.Sprint(reply); err != nil || got != want {
+			t.Errorf("%d µs later: %s, %v; want %s", later-askedAt, got, err, want)
 		}
 	}
 }
