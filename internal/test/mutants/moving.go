@@ -16,7 +16,7 @@ var movingMutants = []mutant{
 	},
 	{
 		"queue/operate/publish.go", `if before["*"] != "" && before[store.SumField] == after[store.SumField] {`, `if before["*"] == "none" {`,
-		"missing condition", "limits that are published again do not begin a change again that ends", "queue/internal/mover TestMove$",
+		"missing condition", "limits that are published again do not begin a change again that ends", "queue/internal/mover TestPublishedAgainAtTheEnd",
 	},
 	{
 		"queue/internal/store/move.lua", `if config().layout ~= ARGV[2] then return done end`, ``,

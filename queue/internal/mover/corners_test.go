@@ -1,6 +1,7 @@
 package mover_test
 
 import (
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -12,9 +13,44 @@ import (
 
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/mover"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/operate"
 )
+
+// TestPublishedAgainAtTheEnd: when limits are published again while a change ends, a partition for which it has ended
+// stays as it is.
+func TestPublishedAgainAtTheEnd(t *testing.T) {
+	t.Parallel()
+	client, ctx := redistest.Start(t).Client(), t.Context()
+	publish := func(n int) {
+		t.Helper()
+		if err := operate.Publish(ctx, client, setOf(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limits := func(home string) map[string]string { return client.HGetAll(ctx, store.Key(home, "limits")).Val() }
+	publish(1)
+	publish(2)
+	begun := limits("q")
+	l, err := store.ReadLayout(ctx, client, "q")
+	if err != nil || l.From == nil {
+		t.Fatal(l, err)
+	}
+	m := mover.Mover{Of: l, Worker: "w", Longest: time.Minute, Redis: client, Logger: slog.New(slog.DiscardHandler)}
+	m.Run(ctx)
+	if l, err := store.ReadLayout(ctx, client, "q"); err != nil || l.From != nil {
+		t.Fatal(l, err)
+	}
+	ended := limits("q@2")
+	// The worker was stopped before the first partition, which is the last one, knew of it.
+	client.Del(ctx, store.Key("q", "limits"))
+	client.HSet(ctx, store.Key("q", "limits"), begun)
+	publish(2)
+	if now := limits("q@2"); !maps.Equal(now, ended) {
+		t.Errorf("the other partition has\n%q\nwant\n%q", now, ended)
+	}
+}
 
 // TestMoveOutOfEveryPlace: a job of a tenant that leaves is taken from wherever asynq or Headgate keep it, and comes to
 // the same place; one that a worker has, that is not where its state says, or that has gone already is left alone.
