@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/hibiken/asynq"
@@ -16,11 +17,14 @@ func TestAsynqCancelsACall(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 2, limitsOf(), nil)
 	r.answer = func(ctx context.Context, job Running) error {
-		if len(r.callsOf("a")) == 1 {
-			<-ctx.Done()
-			return ctx.Err()
+		if len(r.callsOf("a")) > 1 {
+			return nil
 		}
-		return nil
+		<-ctx.Done()
+		if err := ctx.Err(); !errors.Is(err, context.Canceled) {
+			t.Errorf("the call ended by itself: %v", err)
+		}
+		return ctx.Err()
 	}
 	id := r.add(t, nil)
 	r.run(t)

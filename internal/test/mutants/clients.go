@@ -5,7 +5,7 @@ package main
 var clientMutants = []mutant{
 	// Webhooks.
 	{
-		"cmd/worker/handlers.go", `_ = queue.SetQuota(ctx, queue.Quota{Unit: unit, Limit: q.Limit, Window: q.Window, Remaining: q.Remaining, Own: own})`, ``,
+		"cmd/worker/handlers.go", `_ = queue.SetQuota(ctx, queue.Quota{Unit: unit, Limit: q.Limit, Window: q.Window, Remaining: q.Remaining, Own: own})`, `_ = unit`,
 		"missing write", "adaptive limits follow a provider's answers", "cmd/worker TestQuotasAreFollowed",
 	},
 	{

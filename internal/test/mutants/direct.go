@@ -68,7 +68,7 @@ var directMutants = []mutant{
 	},
 	{
 		"queue/lines.go", `first := line.Acquire(ctx, 1) == nil`, `first := line.Acquire(ctx, 0) == nil && false`,
-		"missing condition", "of the calls that wait one asks", "queue TestCallsStandInLine",
+		"missing condition", "of the calls that wait one asks", "queue TestLineGoesInOrder",
 	},
 	{
 		"queue/internal/store/direct.lua", `if call.paused >= ENDLESS then return {'no', born, 0, LATER, 'pause', '', ''} end`, ``,
