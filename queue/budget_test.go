@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
@@ -365,6 +366,44 @@ func TestNextOfABudget(t *testing.T) {
 		limit := read[4].([]any)[0].([]any)
 		if at := limit[3] == read[0]; at != want {
 			t.Errorf("with %d millionths of the budget used, %v admits a job at %v; it is %v", used, limit[0], limit[3], read[0])
+		}
+	}
+}
+
+// TestPausedQueueLeasesNothing: a queue that asynq's tools paused asks for no permits of a shared limit; and an answer to
+// a bucket that is not there any more is none.
+func TestPausedQueueLeasesNothing(t *testing.T) {
+	t.Parallel()
+	s := newSpending(t, limits.Limit{Rate: day}, nil)
+	const home = "payment"
+	s.add(home, 2, 100)
+	// The lane is ready once it was dispatched to, as only the budget holds it.
+	s.client.ZRem(t.Context(), store.Key(home, "waiting"), "acme;kind="+home)
+	s.client.ZAdd(t.Context(), store.Key(home, "ready"), redis.Z{Score: 0, Member: "acme;kind=" + home})
+	ask := func() (want int64, id string) {
+		t.Helper()
+		reply, err := store.AskScript.Run(t.Context(), s.client, store.ScriptKeys(home), home, 0, time.Second.Microseconds(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		asks, _, err := readAsks(reply, home)
+		if err != nil || len(asks) != 1 {
+			t.Fatalf("%+v, %v", asks, err)
+		}
+		return asks[0].Want, asks[0].id
+	}
+	want, id := ask()
+	if want != 200 {
+		t.Errorf("two jobs that take 100 ask for %d", want)
+	}
+	s.client.Set(t.Context(), asynqwire.Key(home, "paused"), "1", 0)
+	if want, _ := ask(); want != 0 {
+		t.Errorf("a paused queue asks for %d", want)
+	}
+	for holder, granted := range map[string]int64{"12345": 0, id: 1} {
+		got, err := store.GrantScript.Run(t.Context(), s.client, store.ScriptKeys(home), home, "spend", holder, 1, 1_000_000, 0, "", 300, 0, store.Endless)
+		if err != nil || got != granted {
+			t.Errorf("an answer to bucket %s: %v, %v; want %d", holder, got, err, granted)
 		}
 	}
 }

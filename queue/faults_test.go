@@ -8,11 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/headgate/headgate/internal/test/logtest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/chores"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
 )
 
 // TestFaults: faults reported by scripts are listed by time, whatever texts they quote.
@@ -174,5 +177,62 @@ func TestDamagedQueueKeys(t *testing.T) {
 				t.Errorf("%d jobs went after it was mended", len(ids))
 			}
 		})
+	}
+}
+
+// faultsOf returns what the scripts reported for a queue, without times.
+func faultsOf(t *testing.T, r *rig) string {
+	t.Helper()
+	faults, err := inspect.Faults(t.Context(), r.server.Client(), r.queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, f := range faults {
+		all = append(all, f.What+": "+f.Reason)
+	}
+	slices.Sort(all)
+	return strings.Join(all, "\n")
+}
+
+// TestDamagedCountsRefuseNothing: a queue whose counts cannot be read accepts jobs in spite of its caps, and says so.
+func TestDamagedCountsRefuseNothing(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limits.Set{Queues: map[string]limits.Queue{"": {MaxQueue: 1}}}, nil)
+	r.add(t, nil)
+	r.server.Client().HSet(t.Context(), store.TenantsKey(r.queue), "*", "no counts")
+	r.add(t, nil)
+	if text := faultsOf(t, r); !strings.Contains(text, `tenant *: "no counts" are no counts`) {
+		t.Errorf("faults: %s", text)
+	}
+}
+
+// TestSweepOfDamagedLimits: a sweep of a queue whose limits cannot be read moves nothing and ends.
+func TestSweepOfDamagedLimits(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(), nil)
+	client := r.server.Client()
+	r.add(t, nil)
+	// A lane that asynq's tools made, whose name has its parts in another order than ours.
+	odd := "a;kind=call;endpoint=x"
+	client.ZAdd(t.Context(), asynqwire.Key(r.queue, "g:"+odd), redis.Z{Score: 1, Member: "y"})
+	client.SAdd(t.Context(), asynqwire.Key(r.queue, "groups"), odd)
+	sweep := func() string {
+		t.Helper()
+		reply, err := store.SweepScript.Run(t.Context(), client, store.ScriptKeys(r.queue), r.queue, "0", "", "", 1)
+		return fmt.Sprint(reply, err)
+	}
+	if got := sweep(); !strings.HasPrefix(got, "[0 ") {
+		t.Errorf("a sweep answers %s", got)
+	}
+	if kinds := client.SMembers(t.Context(), store.Key(r.queue, "kinds")).Val(); !slices.Equal(kinds, []string{"call"}) {
+		t.Errorf("the kinds are %q", kinds)
+	}
+	client.HSet(t.Context(), store.Key(r.queue, "limits"), "*", "{")
+	if got := sweep(); got != "[0 0] <nil>" {
+		t.Errorf("with damaged limits a sweep answers %s", got)
+	}
+	if text := faultsOf(t, r); !strings.HasPrefix(text, "limits: ") {
+		t.Errorf("faults: %s", text)
 	}
 }

@@ -280,3 +280,25 @@ func TestPeriodicOverlapModel(t *testing.T) {
 		t.Errorf("faults %+v, %v", faults, err)
 	}
 }
+
+// TestReplacedJobIsNotThere: a tick replaces no job that is not where its state says, because asynq's tools took it.
+func TestReplacedJobIsNotThere(t *testing.T) {
+	t.Parallel()
+	tm := newTimer(t)
+	tm.set(Periodic{ID: "x", Spec: "* * * * * *", Zone: "UTC", Overlap: OverlapReplace})
+	first := tm.now() - 5
+	tm.tick("x", first)
+	lane := asynqwire.Key("call", "g:a;kind=call")
+	waiting := tm.client.ZRange(t.Context(), lane, 0, -1).Val()
+	if len(waiting) != 1 {
+		t.Fatal(waiting)
+	}
+	tm.client.ZRem(t.Context(), lane, waiting[0])
+	tm.tick("x", first+1)
+	if state := tm.client.HGet(t.Context(), asynqwire.Key("call", "t:"+waiting[0]), "state").Val(); state != "aggregating" {
+		t.Errorf("it is %s", state)
+	}
+	if now := tm.client.ZRange(t.Context(), lane, 0, -1).Val(); len(now) != 1 || now[0] == waiting[0] {
+		t.Errorf("in the lane: %q", now)
+	}
+}

@@ -294,3 +294,19 @@ func TestSetQuota(t *testing.T) {
 		}
 	}
 }
+
+// TestLevelNearTheRefusedOne: a level that is refused close to the one before it is lowered by a little.
+func TestLevelNearTheRefusedOne(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(), nil)
+	script := store.NewScript(`local level, ends, before = level_at({low = 512, high = 512}, tonumber(ARGV[2])) return {level, ends, before or 0}`)
+	for _, test := range []struct {
+		after time.Duration
+		want  string
+	}{{time.Second, "[512 60000000 0]"}, {3 * time.Second, "[512 60000000 480]"}} {
+		reply, err := script.Run(context.Background(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, test.after.Microseconds())
+		if got := fmt.Sprint(reply); err != nil || got != test.want {
+			t.Errorf("%v after a refusal: %s, %v; want %s", test.after, got, err, test.want)
+		}
+	}
+}

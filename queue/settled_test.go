@@ -3,9 +3,11 @@ package queue
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -228,5 +230,58 @@ func TestEndsThatMayWait(t *testing.T) {
 		if got := g.mayWait(test.q); got != test.want {
 			t.Errorf("%s: it may wait: %t", name, got)
 		}
+	}
+}
+
+// TestSlotOfADamagedJob: a job with a slot that cannot be read gets none, and says so.
+func TestSlotOfADamagedJob(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(), nil)
+	id := r.add(t, nil)
+	r.hold(t, id, "w:1")
+	r.server.Client().HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_slot", "tomorrow")
+	if answer := r.slotOf(t, id); answer != "gone" {
+		t.Errorf("the answer is %s", answer)
+	}
+	if text := faultsOf(t, r); text != "job "+id+`: "tomorrow" is no slot` {
+		t.Errorf("faults: %s", text)
+	}
+}
+
+// TestSlotOfAnotherLane: a job in a lane whose name does not have its receiver, as those of asynq's own client have, is
+// under the limits of its receiver.
+func TestSlotOfAnotherLane(t *testing.T) {
+	t.Parallel()
+	limit := limits.Limit{Name: "endpoint", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1), Per: []string{store.EndpointAttribute}}
+	r := startRig(t, -1, limitsOf(limit), nil)
+	id := r.add(t, nil)
+	r.hold(t, id, "w:1")
+	reply, err := store.SlotScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, time.Second.Microseconds(), inHand.Microseconds(), "",
+		id, "w:1", "a", ";endpoint=h:1", "call", 1, "", time.Minute.Microseconds())
+	if err != nil || reply.([]any)[0] != "go" {
+		t.Fatal(reply, err)
+	}
+	if group := r.field(t, id, "group"); !strings.Contains(group, "endpoint=h:1") {
+		t.Errorf("its lane is %q", group)
+	}
+	if keys := redistest.Keys(t, r.server.Client(), store.Key(r.queue, "b:endpoint:*")); len(keys) != 1 || !strings.Contains(keys[0], "h") {
+		t.Errorf("it took of the buckets %q", keys)
+	}
+}
+
+// TestSettledNowhere: a job whose worker names a place that there is not stays with it.
+func TestSettledNowhere(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(), nil)
+	id := r.add(t, nil)
+	r.hold(t, id, "w:1")
+	if r.settles(t, settleQuestion{id: id, owner: "w:1", outcome: settleFree, to: "nowhere"}).mine {
+		t.Error("it was settled")
+	}
+	if state := r.field(t, id, "state"); state != "active" {
+		t.Errorf("it is %s", state)
+	}
+	if text := faultsOf(t, r); text != "job "+id+`: "nowhere" is no place for a job` {
+		t.Errorf("faults: %s", text)
 	}
 }

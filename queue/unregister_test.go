@@ -91,3 +91,28 @@ func TestUnregister(t *testing.T) {
 	}
 	r.add(t, nil)
 }
+
+// TestOthersPartitionStays: a partition is not removed by one who knows another layout of the queue.
+func TestOthersPartitionStays(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limits.Set{Queues: map[string]limits.Queue{"": {Partitions: 2}}}, nil)
+	client := r.server.Client()
+	unregister := func(layout string) any {
+		t.Helper()
+		reply, err := store.UnregisterScript.Run(t.Context(), client, store.ScriptKeys(r.queue), r.queue, 1, layout)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reply
+	}
+	if got := unregister("another"); got != int64(-1) {
+		t.Errorf("removed for another layout: %v", got)
+	}
+	l, err := store.ReadLayout(t.Context(), client, r.queue)
+	if err != nil || l.N != 2 {
+		t.Errorf("%+v, %v", l, err)
+	}
+	if got := unregister(l.Sum()); got != int64(0) || client.HExists(t.Context(), store.Key(r.queue, "limits"), "*").Val() {
+		t.Errorf("not removed for its own: %v", got)
+	}
+}

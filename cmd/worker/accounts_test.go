@@ -63,6 +63,20 @@ type handled struct {
 	metrics  *metrics.Metrics
 }
 
+// works runs a worker until the end of the test.
+func works(t *testing.T, w *queue.Worker) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // handling makes a worker of a queue with the handlers of a configuration.
 func handling(t *testing.T, name string, c config) (*queue.Worker, handled) {
 	t.Helper()

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -84,15 +83,7 @@ func TestQuotasAreFollowed(t *testing.T) {
 				t.Fatal(err)
 			}
 			w, _ := handling(t, name, test.config(provider.URL))
-			ctx, stop := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() { ended <- w.Run(ctx) }()
-			defer func() {
-				stop()
-				if err := <-ended; err != nil {
-					t.Error(err)
-				}
-			}()
+			works(t, w)
 			if _, err := queue.NewClient(client).Enqueue(t.Context(), queue.Job{Kind: kind, Queue: name, Tenant: "acme", Payload: json.RawMessage(test.payload), Costs: map[string]int64{"tokens": 10}}); err != nil {
 				t.Fatal(err)
 			}

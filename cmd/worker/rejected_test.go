@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,8 +17,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestRejectedMailsAreCounted: a mail that the provider refuses for good counts for the ramps of the queue, and one that
-// it accepts, or will take later, does not.
+// TestRejectedMailsAreCounted: a mail that the provider refuses for good counts as rejected for the ramps of the queue,
+// and one that it accepts does not.
 func TestRejectedMailsAreCounted(t *testing.T) {
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -41,15 +40,7 @@ func TestRejectedMailsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	w, _ := handling(t, name, config{BreakerFailures: 5, EmailProvider: "resend", ResendURL: provider.URL, ResendAPIKey: "re_x", ResendTimeout: 5 * time.Second})
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- w.Run(ctx) }()
-	defer func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
+	works(t, w)
 	for tenant, to := range map[string]string{"good": "b@example.com", "bad": "nobody@example.com"} {
 		payload := json.RawMessage(fmt.Sprintf(`{"from":"a@example.com","to":[%q],"subject":"s","text":"t"}`, to))
 		if _, err := queue.NewClient(client).Enqueue(t.Context(), queue.Job{Kind: "email", Queue: name, Tenant: tenant, Payload: payload}); err != nil {

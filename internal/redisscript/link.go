@@ -12,9 +12,9 @@ import (
 // with it, because a Lua function has room for 200 local names.
 //
 // A library consists only of declarations: each begins with `local` or `function` at the
-// start of a line and ends where the next one begins. No two declare the same name. A declaration is used if its name
-// is a word of the body, or of a later declaration that is used. A word that means
-// something else, such as a field, may keep too much, but never too little.
+// start of a line and ends where the next one begins. No two declare the same name. A declaration
+// is used if its name is a word of the body, or of a later declaration that is used. A word that
+// means something else, such as a field, may keep too much, but never too little.
 func linked(body string, libraries []string) string {
 	var all []declaration
 	ends := make([]int, len(libraries)) // of each library

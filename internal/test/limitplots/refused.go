@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// The plot of what came of the calls of ten clients, one of which is out of hand for a while, and which are twice as busy
-// for another while.
+// The plot shows how many calls of ten clients are allowed, and which limit refuses the others: first one client calls
+// far too often, then all of them call twice as often as usual.
 const (
 	refusedLast            = 30 // seconds
 	clients, usual         = 10, 4
@@ -34,7 +34,8 @@ func calledAt(client, second int) int {
 	return usual
 }
 
-// decided is what came of the calls of each second, as an observer of the limiter sees it.
+// decided counts the calls of each second, as an observer of the limiter gets them: under allowed, or under the limit
+// that refused them.
 type decided map[string]*[refusedLast]int
 
 func playRefused(ctx context.Context, client *redis.Client) ([]byte, error) {
@@ -74,7 +75,7 @@ func playRefused(ctx context.Context, client *redis.Client) ([]byte, error) {
 	return refusedSVG(counts), nil
 }
 
-// refusedSVG draws the calls of each second by what came of them.
+// refusedSVG draws how many calls of each second were allowed, and how many each limit refused.
 func refusedSVG(counts decided) []byte {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
