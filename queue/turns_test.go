@@ -17,7 +17,7 @@ import (
 // are far ahead.
 func TestTurnEndsWhereTheNextOneIsDue(t *testing.T) {
 	t.Parallel()
-	shared := limits.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(10)}
+	shared := limits.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.Rate{Count: 1, Period: 10 * time.Second}}
 	r := startRig(t, -1, limitsOf(shared), nil)
 	r.enqueue(t, "a", 5)
 	r.enqueue(t, "b", 1)
@@ -25,7 +25,7 @@ func TestTurnEndsWhereTheNextOneIsDue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	due := now.Add(250 * time.Millisecond)
+	due := now.Add(25 * time.Second)
 	r.server.Client().ZAdd(t.Context(), store.Key(r.queue, "waiting"), redis.Z{Score: float64(due.UnixMicro()), Member: r.lane("b")})
 	reply, err := store.DispatchScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, 100, 100, time.Minute.Microseconds(), pickup.Microseconds(), "", "", time.Minute.Microseconds(), "w", 1, 0, maxAlone, leadLasts.Milliseconds(), 0)
 	if err != nil {

@@ -89,6 +89,9 @@ func TestMoveOutOfEveryPlace(t *testing.T) {
 	if n, err := store.MoveOutScript.Run(ctx, client, store.ScriptKeys(home), ids...); err != nil || n != int64(3) {
 		t.Errorf("%v, %v were taken out, want 3", n, err)
 	}
+	if faults := client.HGetAll(ctx, store.Key(home, "faults")).Val(); len(faults) > 0 {
+		t.Errorf("faults: %q", faults)
+	}
 	leaving := client.HGetAll(ctx, store.Key(home, "leaving")).Val()
 	if got := slices.Sorted(maps.Keys(leaving)); !slices.Equal(got, []string{"archive", "gone-already", "pending", "scheduled"}) || leaving["pending"] != "pending 0 0" || leaving["archive"] != "archive 7 0" || !strings.HasPrefix(leaving["scheduled"], "scheduled ") {
 		t.Errorf("leaving: %q", leaving)
