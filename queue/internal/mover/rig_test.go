@@ -36,8 +36,9 @@ func setOf(n int) limits.Set {
 			{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 10, Period: time.Hour}, Burst: 50, Per: []string{"tenant"}},
 			{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.Rate{Count: 50, Period: 10 * time.Hour}, Per: []string{"model", "tenant"}},
 			{
-				Name: "new", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 1000, Period: time.Hour}, Per: []string{"tenant"},
-				Ramp: &limits.Ramp{From: throttle.Rate{Count: 500, Period: time.Hour}, Over: 10 * time.Hour},
+				// Not a window, which could end during the test.
+				Name: "new", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 10, Period: time.Hour}, Burst: 100, Per: []string{"tenant"},
+				Ramp: &limits.Ramp{From: throttle.Rate{Count: 5, Period: time.Hour}, Over: 10 * time.Hour},
 			},
 			{Name: "calls", Algorithm: throttle.Concurrency, Concurrency: 4, Per: []string{"tenant"}},
 		}}},
