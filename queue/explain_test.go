@@ -65,6 +65,7 @@ func TestExplainWaiting(t *testing.T) {
 func TestExplainStates(t *testing.T) {
 	r := startRig(t, 1, limitsOf(perTenant(1000)), nil)
 	r.served(t)
+	r.retriesIn = time.Hour
 	fail := errors.New("500 from the provider")
 	r.answer = func(_ context.Context, job Running) error {
 		switch job.ID {

@@ -428,6 +428,7 @@ func (r *rig) beating(t *testing.T) (id string) {
 func TestPanic(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, limitsOf(), nil)
+	r.retriesIn = time.Hour
 	r.answer = func(_ context.Context, job Running) error {
 		if job.Tenant == "a" && job.Attempt == 1 {
 			panic("no map")
@@ -440,6 +441,7 @@ func TestPanic(t *testing.T) {
 	if text := r.field(t, id, "msg"); !strings.Contains(text, "no map") {
 		t.Errorf("its error is not stored: %q", text)
 	}
+	r.retryNow(t, id)
 	r.enqueue(t, "b", 1)
 	r.seen.wait(t, string(lifecycle.Done), 2)
 }

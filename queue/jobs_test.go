@@ -125,6 +125,7 @@ func TestListJobsWhileTheyMove(t *testing.T) {
 func TestListJobsByState(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(1000)), nil)
+	r.retriesIn = 50 * time.Second
 	under, end := make(chan struct{}), make(chan struct{})
 	r.answer = func(ctx context.Context, job Running) error {
 		switch job.Tenant {

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -23,9 +22,6 @@ type live struct {
 	goes  chan error // what the next call answers
 }
 
-// again is a kind of jobs that wait an hour for their next try.
-const again = "again"
-
 func startLive(t *testing.T, limits limits.Set) *live {
 	r := startRig(t, -1, limits, nil)
 	l := &live{rig: r, calls: newLedger(), goes: make(chan error)}
@@ -34,10 +30,7 @@ func startLive(t *testing.T, limits limits.Set) *live {
 		defer l.calls.end(job)
 		return <-l.goes
 	}
-	Handle(r.worker, again, func(ctx context.Context, _ json.RawMessage) error {
-		job, _ := Current(ctx)
-		return r.answer(ctx, job)
-	}, Backoff(func(int) time.Duration { return time.Hour }))
+	r.retriesIn = time.Hour
 	return l
 }
 
@@ -69,14 +62,12 @@ var errFirst = errors.New("it fails the first time")
 
 func kept(job *Job) { job.Retention = time.Hour }
 
-func keptAgain(job *Job) { job.Kind, job.Retention = again, time.Hour }
-
 // TestCancelledWhileRetrying: a job that failed once and waits for its next try is
 // cancelled. It is not called again.
 func TestCancelledWhileRetrying(t *testing.T) {
 	t.Parallel()
 	l := startLive(t, limitsOf(perTenant(1000)))
-	id := l.add(t, keptAgain)
+	id := l.add(t, kept)
 	l.run(t)
 	l.goes <- errFirst
 	l.state(t, id, "retry")
@@ -119,7 +110,7 @@ func TestCancelledAtTheConcurrencyLimit(t *testing.T) {
 func TestPausedWhileRetrying(t *testing.T) {
 	t.Parallel()
 	l := startLive(t, limitsOf(perTenant(1000)))
-	id := l.add(t, keptAgain)
+	id := l.add(t, kept)
 	l.run(t)
 	l.goes <- errFirst
 	l.state(t, id, "retry")
@@ -127,7 +118,7 @@ func TestPausedWhileRetrying(t *testing.T) {
 	if _, err := operate.PauseJobs(t.Context(), client, l.queue, inspect.Scope{Tenant: "a"}, time.Time{}, bystander); err != nil {
 		t.Fatal(err)
 	}
-	client.ZAdd(t.Context(), asynqwire.Key(l.queue, "retry"), zOf(id, float64(time.Now().Unix())))
+	l.retryNow(t, id)
 	l.state(t, id, "aggregating")
 	l.seen.wait(t, "round", l.seen.outcomes("round")+10) // time enough for it to go, if it could
 	if n := l.calls.of(id); n != 1 {

@@ -20,6 +20,7 @@ import (
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
+	r.retriesIn = time.Hour
 	reported, proceed := make(chan struct{}), make(chan struct{})
 	r.answer = func(ctx context.Context, job Running) error {
 		if job.Attempt == 1 {
@@ -52,6 +53,7 @@ func TestProgress(t *testing.T) {
 	if e := r.explain(t, id); e.State != lifecycle.StateRetry || e.Progress != nil {
 		t.Errorf("after the call: %s, %+v", e.State, e.Progress)
 	}
+	r.retryNow(t, id)
 	<-reported
 	if e := r.explain(t, id); e.Attempt != 2 || e.Progress != nil {
 		t.Errorf("attempt %d: %+v", e.Attempt, e.Progress)

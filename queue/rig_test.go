@@ -167,6 +167,8 @@ type rig struct {
 	stop   func()
 	seen   *counter
 	answer func(context.Context, Running) error // of the handler; nil: success
+
+	retriesIn time.Duration // how long a failed job waits for its next try; 0: as by default
 }
 
 func startRig(t *testing.T, want int, set limits.Set, edit func(*Config)) *rig {
@@ -231,7 +233,22 @@ func (r *rig) makeWorker(t *testing.T, edit func(*Config)) {
 			return r.answer(ctx, job)
 		}
 		return nil
-	})
+	}, Backoff(func(attempt int) time.Duration {
+		if r.retriesIn > 0 {
+			return r.retriesIn
+		}
+		return defaultBackoff(attempt)
+	}))
+}
+
+// retryNow lets a job be due that waits for its next try.
+func (r *rig) retryNow(t *testing.T, id string) {
+	t.Helper()
+	client := r.server.Client()
+	if err := client.ZAddXX(t.Context(), asynqwire.Key(r.queue, "retry"), zOf(id, float64(time.Now().Unix()))).Err(); err != nil {
+		t.Fatal(err)
+	}
+	store.Announce(t.Context(), client, r.queue)
 }
 
 // beside returns another worker on the same queue with the same receiver.

@@ -272,6 +272,7 @@ func TestGuilt(t *testing.T) {
 func TestCallThatEndsClears(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
+	r.retriesIn = time.Hour
 	var unsure []bool
 	r.answer = func(_ context.Context, job Running) error {
 		if unsure = append(unsure, job.unsure); len(unsure) == 1 {
@@ -286,6 +287,7 @@ func TestCallThatEndsClears(t *testing.T) {
 	if crashes, beside := r.field(t, id, "hg_crashes"), r.field(t, id, "hg_beside"); crashes != "0" || beside != "" {
 		t.Errorf("crashes = %q, beside = %q", crashes, beside)
 	}
+	r.retryNow(t, id)
 	r.seen.wait(t, string(lifecycle.Done), 1)
 	if !slices.Equal(unsure, []bool{true, true}) {
 		t.Errorf("unsure of an earlier call: %v", unsure)
