@@ -205,7 +205,7 @@ func (d *damage) template(t *testing.T, set limits.Queue) []saved {
 			t.Fatal(err)
 		}
 	}
-	fail(operate.Publish(ctx, d.client, limits.Set{Queues: map[string]limits.Queue{damagedQueue: set}, Tenants: map[string]limits.Tenant{"b": {Weight: 2}}}))
+	fail(operate.Publish(ctx, d.client, limits.Set{Queues: map[string]limits.Queue{damagedQueue: set}, Tenants: map[string]limits.Tenant{"b": {Weight: 2, Guarantee: 0.3}}}))
 	client := NewClient(d.client)
 	var jobs []Job
 	for i := range 18 {

@@ -249,7 +249,9 @@ func (f *forecast) model(subjects ...subject) (*fluid.Model, []*fluid.Member, er
 			return nil, nil, err
 		}
 		uses, private = uses[:0], private[:0]
-		class = append(binary.LittleEndian.AppendUint64(class[:0], math.Float64bits(weight)), windows...)
+		part := f.limits.Guarantee(l.Tenant) / lanesOf[l.Tenant]
+		class = binary.LittleEndian.AppendUint64(class[:0], math.Float64bits(weight))
+		class = append(binary.LittleEndian.AppendUint64(class, math.Float64bits(part)), windows...)
 		for j, limit := range f.rules.Limits {
 			name := l.buckets[j]
 			if name < 0 {
@@ -277,6 +279,7 @@ func (f *forecast) model(subjects ...subject) (*fluid.Model, []*fluid.Member, er
 			if common {
 				at := len(m.Buckets)
 				shared[name], pausedUntil[name] = at+1, paused
+				b.Whole = len(limit.Per) == 0
 				uses = append(uses, fluid.Use{Bucket: at, Cost: cost})
 				class = binary.AppendVarint(class, int64(at))
 				m.Buckets = append(m.Buckets, b)
@@ -305,7 +308,7 @@ func (f *forecast) model(subjects ...subject) (*fluid.Model, []*fluid.Member, er
 		}
 		known := classes[string(class)]
 		if known == nil {
-			known = &fluid.Flow{Weight: weight, From: from, Hours: hours, Uses: slices.Clone(uses)}
+			known = &fluid.Flow{Weight: weight, Part: part, From: from, Hours: hours, Uses: slices.Clone(uses)}
 			if mine != nil {
 				known.Members = mine.watched
 			}

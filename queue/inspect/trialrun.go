@@ -56,6 +56,7 @@ func (t *trial) run(queue string, e effective.Limits) error {
 func (t *trial) queueOf(f *forecast, lanes []*lane, calls [][]int) (*replay.Queue, error) {
 	q := &replay.Queue{}
 	buckets, tenants := make([]*replay.Bucket, len(f.buckets)), map[string]*replay.Tenant{}
+	shared, sure := map[int]fluid.Bucket{}, map[string][]*fluid.Single{} // by limit; by tenant and limit
 	for i, l := range lanes {
 		one := &replay.Lane{Tenant: tenants[l.Tenant]}
 		if one.Tenant == nil {
@@ -80,10 +81,27 @@ func (t *trial) queueOf(f *forecast, lanes []*lane, calls [][]int) (*replay.Queu
 				if err != nil {
 					return nil, err
 				}
+				if len(limit.Per) == 0 {
+					shared[j] = b
+				}
 				buckets[at] = &replay.Bucket{Single: fluid.NewSingle(b, spec.Algorithm == "sl"), Limit: j}
 				q.Buckets = append(q.Buckets, buckets[at])
 			}
 			one.Uses = append(one.Uses, buckets[at])
+		}
+		if part := f.limits.Guarantee(l.Tenant); part > 0 && len(shared) > 0 {
+			if sure[l.Tenant] == nil {
+				sure[l.Tenant] = make([]*fluid.Single, len(f.rules.Limits))
+				for j, b := range shared {
+					sure[l.Tenant][j] = b.Part(part)
+					if f.rules.Limits[j].Unit == "" {
+						one.Tenant.AtOnce = max(one.Tenant.AtOnce, sure[l.Tenant][j].Max)
+					}
+				}
+			}
+			for _, b := range one.Uses {
+				one.Sure = append(one.Sure, sure[l.Tenant][b.Limit])
+			}
 		}
 		costs := map[int32]int{}
 		for _, at := range calls[i] {

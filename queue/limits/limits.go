@@ -154,6 +154,12 @@ type Tenant struct {
 	// 0.001 to 1,000; 0 means 1.
 	Weight float64
 
+	// Guarantee is the part of each rate and window that the tenants of a queue share, 0.0001 to 1, of which the
+	// tenant is sure whatever the others do: its jobs go first until they have got it. What they do not use goes to
+	// the others. Where the tenant's weight gives it more, it has that. 0: nothing is guaranteed. The guarantees of all
+	// tenants are at most 1 together. Partitions of a queue that share a limit cannot guarantee parts of it.
+	Guarantee float64
+
 	// Limits holds changes by queue and by the limit's name. All queues of a budget must have the same.
 	Limits map[string]map[string]Change
 
@@ -166,6 +172,12 @@ type Tenant struct {
 	// queues' own windows.
 	SendWindow sendwindow.Window
 }
+
+// GuaranteeParts is how many parts of a limit a [Tenant.Guarantee] can differ by.
+const GuaranteeParts = 10_000
+
+// GuaranteeParts returns the guarantee in [GuaranteeParts].
+func (t Tenant) GuaranteeParts() int64 { return int64(math.Round(t.Guarantee * GuaranteeParts)) }
 
 // Change replaces the parts of a limit that are not nil.
 type Change struct {
@@ -429,6 +441,7 @@ func (l Set) Validate() error {
 			names[limit.Name] = true
 		}
 	}
+	var guaranteed int64
 	for _, tenant := range slices.Sorted(maps.Keys(l.Tenants)) {
 		t, path := l.Tenants[tenant], "tenants."+tenant
 		if reason := check.Text(tenant, check.MaxTenant); reason != "" {
@@ -437,6 +450,11 @@ func (l Set) Validate() error {
 		if t.Weight != 0 && !(t.Weight >= 0.001 && t.Weight <= 1000) || math.IsNaN(t.Weight) {
 			wrong(path+".weight", "%v must be 0.001 to 1000", t.Weight)
 		}
+		if t.Guarantee != 0 && !(t.Guarantee >= 1.0/GuaranteeParts && t.Guarantee <= 1) || math.IsNaN(t.Guarantee) {
+			wrong(path+".guarantee", "%.12g%% must be 0.01%% to 100%%", 100*t.Guarantee)
+		} else if guaranteed += t.GuaranteeParts(); guaranteed > GuaranteeParts && t.Guarantee > 0 {
+			wrong(path+".guarantee", "with those of the tenants before, %.12g%% of what tenants share are guaranteed: 100%% at most", 100*float64(guaranteed)/GuaranteeParts)
+		}
 		if t.Partition < 0 || t.Partition > MaxPartitions {
 			wrong(path+".partition", "%d must be 1 to %d", t.Partition, MaxPartitions)
 		}
@@ -444,6 +462,9 @@ func (l Set) Validate() error {
 		for _, queue := range slices.Sorted(maps.Keys(l.Queues)) {
 			n := l.Queues[queue].Partitions
 			divided = divided || n > 1
+			if i := slices.IndexFunc(l.Queues[queue].Limits, Limit.Leased); n > 1 && t.Guarantee > 0 && i >= 0 {
+				wrong(path+".guarantee", "partitions of queue %s share %s and cannot guarantee parts of it: leave it out, or give the tenant a weight", queue, l.Queues[queue].Limits[i].Name)
+			}
 			if n > 1 && n <= MaxPartitions && t.Partition > n && t.Partition <= MaxPartitions {
 				wrong(path+".partition", "%d: queue %s has %d partitions", t.Partition, queue, n)
 			}

@@ -3,6 +3,7 @@ package limits
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/headgate/headgate/internal/check"
@@ -24,6 +25,9 @@ type Ramp struct {
 	// [DefaultHoldAbove].
 	HoldAbove float64
 }
+
+// Percent returns a part as a limits file has it, such as 20%.
+func Percent(part float64) string { return strconv.FormatFloat(100*part, 'g', 12, 64) + "%" }
 
 // DefaultHoldAbove is the part of rejected calls above which a ramp does not grow by default.
 const DefaultHoldAbove = 0.05

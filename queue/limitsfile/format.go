@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -45,7 +44,7 @@ func Format(set limits.Set) ([]byte, error) {
 		file.Queues[name] = out
 	}
 	for name, t := range set.Tenants {
-		out := tenantText{Weight: t.Weight, SendWindow: windowOf(t.SendWindow), Partition: t.Partition, Limits: map[string]map[string]changeText{}}
+		out := tenantText{Weight: t.Weight, Guarantee: percentOf(t.Guarantee), SendWindow: windowOf(t.SendWindow), Partition: t.Partition, Limits: map[string]map[string]changeText{}}
 		if t.Weight == 1 {
 			out.Weight = 0 // the default
 		}
@@ -122,6 +121,7 @@ type (
 	}
 	tenantText struct {
 		Weight     float64                          `yaml:"weight,omitempty"`
+		Guarantee  string                           `yaml:"guarantee,omitempty"`
 		Limits     map[string]map[string]changeText `yaml:"limits,omitempty"`
 		Budgets    map[string]changeText            `yaml:"budgets,omitempty"`
 		SendWindow string                           `yaml:"send_window,omitempty"`
@@ -134,9 +134,7 @@ func limitOf(l limits.Limit) limitText {
 	out.Burst, out.Capacity, out.Concurrency = l.Burst, l.Capacity, l.Concurrency
 	if l.Ramp != nil {
 		out.Ramp = rampText{From: l.Ramp.From.String(), To: l.Rate.String(), Over: l.Ramp.Length()}
-		if l.Ramp.HoldAbove > 0 {
-			out.Ramp.HoldAbove = strconv.FormatFloat(100*l.Ramp.HoldAbove, 'g', 12, 64) + "%"
-		}
+		out.Ramp.HoldAbove = percentOf(l.Ramp.HoldAbove)
 	} else if l.Algorithm != throttle.Concurrency {
 		out.Rate = l.Rate.String()
 	}
@@ -144,6 +142,14 @@ func limitOf(l limits.Limit) limitText {
 		out.Timezone = l.Location.String()
 	}
 	return out
+}
+
+// percentOf is a part in percent; "" for 0, which is left out.
+func percentOf(part float64) string {
+	if part == 0 {
+		return ""
+	}
+	return limits.Percent(part)
 }
 
 func changeOf(c limits.Change) (out changeText) {

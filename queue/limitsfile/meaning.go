@@ -34,9 +34,14 @@ func (p *parser) checkMeaning(set limits.Set, plans map[string]limits.Tenant, pl
 		}
 	}
 	inPlans := map[string]bool{}
+	alone := map[string]limits.Tenant{}
+	for name, plan := range plans {
+		plan.Guarantee = 0 // it counts once for each tenant
+		alone[name] = plan
+	}
 	// A plan that nobody has is checked, too: its mistakes would come with its
 	// first tenant.
-	for _, problem := range p.meaning(limits.Set{Queues: set.Queues, Tenants: plans}) {
+	for _, problem := range p.meaning(limits.Set{Queues: set.Queues, Tenants: alone}) {
 		rest, ours := strings.CutPrefix(problem.Path, "tenants.")
 		if !ours {
 			continue // the queues' own mistakes come with the limits

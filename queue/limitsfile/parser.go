@@ -263,6 +263,7 @@ func (p *parser) tenant(node *yaml.Node, path string, plan func(*yaml.Node)) lim
 	var weight *float64
 	known := map[string]read{
 		"weight":      p.weight(&weight),
+		"guarantee":   p.percent(&t.Guarantee),
 		"send_window": p.sendWindow(&t.SendWindow),
 		"limits": func(node *yaml.Node, path string) {
 			t.Limits = map[string]map[string]limits.Change{}
@@ -305,9 +306,12 @@ func (p *parser) tenant(node *yaml.Node, path string, plan func(*yaml.Node)) lim
 
 // merge puts a tenant's own settings before those of its plan.
 func merge(plan, own limits.Tenant) limits.Tenant {
-	merged := limits.Tenant{Weight: plan.Weight, SendWindow: plan.SendWindow, Partition: own.Partition, Limits: map[string]map[string]limits.Change{}}
+	merged := limits.Tenant{Weight: plan.Weight, Guarantee: plan.Guarantee, SendWindow: plan.SendWindow, Partition: own.Partition, Limits: map[string]map[string]limits.Change{}}
 	if own.Weight != 0 {
 		merged.Weight = own.Weight
+	}
+	if own.Guarantee != 0 {
+		merged.Guarantee = own.Guarantee
 	}
 	if !own.SendWindow.IsZero() {
 		merged.SendWindow = own.SendWindow

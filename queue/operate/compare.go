@@ -201,7 +201,7 @@ func Published(ctx context.Context, client redis.UniversalClient, queues ...stri
 	return set, nil
 }
 
-// sameInAll checks that the weight and the send window of each tenant are the same in all
+// sameInAll checks that the weight, the guarantee and the send window of each tenant are the same in all
 // queues, and its partition in all that have several. A queue that does not have the tenant has
 // the defaults.
 func sameInAll(published map[string]effective.Limits, tenants map[string]limits.Tenant) error {
@@ -212,8 +212,8 @@ func sameInAll(published map[string]effective.Limits, tenants map[string]limits.
 		first := published[names[0]].Tenants[escaped]
 		for _, queue := range names[1:] {
 			own := published[queue].Tenants[escaped]
-			if cmp.Or(own.Weight, 1) != cmp.Or(first.Weight, 1) || own.Window != first.Window {
-				return fmt.Errorf("tenant %q has another weight or send window in queue %q than in queue %q: export one queue at a time", tenant, queue, names[0])
+			if cmp.Or(own.Weight, 1) != cmp.Or(first.Weight, 1) || own.Part != first.Part || own.Window != first.Window {
+				return fmt.Errorf("tenant %q has another weight, guarantee or send window in queue %q than in queue %q: export one queue at a time", tenant, queue, names[0])
 			}
 		}
 		for _, queue := range divided {

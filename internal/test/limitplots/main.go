@@ -1,7 +1,7 @@
-// Command limitplots makes the figures of docs/limits.md, docs/hot-keys.md, docs/direct.md, docs/conformance.md and docs/what-if.md:
+// Command limitplots makes the figures of docs/limits.md, docs/hot-keys.md, docs/direct.md, docs/conformance.md, docs/what-if.md, docs/ramps.md and docs/guarantees.md:
 // it runs every algorithm of package throttle and shows what it lets through.
 //
-//	limitplots [-o DIR]   writes SVG plots: one of each algorithm, of two sides that share a limit, of counts by the clock, of a hot key, of limits that are tried, of a ramp, and of refusals
+//	limitplots [-o DIR]   writes SVG plots: one of each algorithm, of two sides that share a limit, of counts by the clock, of a hot key, of limits that are tried, of a ramp, of guarantees, and of refusals
 //	limitplots bursts     prints the max number of calls within a short time
 //	limitplots bytes      prints the Redis memory of a bucket; needs redis-server
 //	limitplots shards     prints how many permits of a sharded bucket are found
@@ -103,4 +103,4 @@ func writePlots(ctx context.Context, client *redis.Client, dir string) error {
 var others = []struct {
 	file string
 	play func(context.Context, *redis.Client) ([]byte, error)
-}{{"sides", playSides}, {"windows", playWindows}, {"hot-key", playHotKey}, {"what-if", playWhatIf}, {"ramp", playRamp}, {"refused", playRefused}}
+}{{"sides", playSides}, {"windows", playWindows}, {"hot-key", playHotKey}, {"what-if", playWhatIf}, {"ramp", playRamp}, {"guarantee", playGuarantee}, {"refused", playRefused}}

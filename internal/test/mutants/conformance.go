@@ -51,11 +51,11 @@ var conformanceMutants = []mutant{
 		"swapped branch", "how long a job waited is known", "queue TestConformance",
 	},
 	{
-		"queue/internal/replay/replay.go", `l.Tenant.finish = l.start + l.forward()`, `l.Tenant.finish = l.start`,
+		"queue/internal/replay/replay.go", `if l.Tenant.finish = l.start + l.forward(); owed {`, `if l.Tenant.finish = l.start; owed {`,
 		"missing write", "a replay is fair by weight", "queue/internal/replay TestReplayIsExact",
 	},
 	{
-		"queue/internal/replay/replay.go", `if len(b.waiting) > 0 && b.waiting[0].before(l) || b.Earliest(q.now, l.need(i)) > q.now {`, `if b.Earliest(q.now, l.need(i)) > q.now {`,
+		"queue/internal/replay/replay.go", `if first := b.waiting.first(q.now); first != nil && first.ahead(l, q.now) || b.Earliest(q.now, l.need(i)) > q.now {`, `if b.Earliest(q.now, l.need(i)) > q.now {`,
 		"missing condition", "no job of a replay overtakes those that waited before it", "queue/internal/replay TestLargeJobsAreNotOvertaken",
 	},
 	{

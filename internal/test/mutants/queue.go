@@ -350,7 +350,7 @@ var queueMutants = []mutant{
 		"wrong number", "a tenant that was away earns no credit", "queue TestTimedAbsenceIsNoCredit",
 	},
 	{
-		"queue/internal/store/dispatch.lua", `finish[tenant] = finish_of(tenant) + (turn.spent - expected) / turn.limits.w`, `finish[tenant] = finish_of(tenant) + (turn.spent - expected)`,
+		"queue/internal/store/dispatch.lua", `finish[tenant] = before + turn.spent / w`, `finish[tenant] = before + turn.spent`,
 		"wrong number", "a shared limit is divided by weights", "queue TestTimedSharedLimitIsDividedByWeight|TestWeightsAreLive",
 	},
 	{

@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
 )
 
 // Limits is the effective limits of a queue, with the differences of tenants, as the
@@ -107,3 +108,8 @@ func (e *Limits) Spec(i int, tenant string) limitlua.Spec {
 }
 
 func (e *Limits) Weight(tenant string) float64 { return cmp.Or(e.Tenants[tenant].Weight, 1) }
+
+// Guarantee returns the part of shared limits that is guaranteed to a tenant, 0 to 1.
+func (e *Limits) Guarantee(tenant string) float64 { return e.Tenants[tenant].guarantee() }
+
+func (t Tenant) guarantee() float64 { return float64(t.Part) / limits.GuaranteeParts }

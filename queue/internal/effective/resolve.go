@@ -81,7 +81,7 @@ func (e *Limits) Tenant(queue, tenant string, rules []limits.Limit) (limits.Tena
 	if own.Window != "" && err != nil {
 		return limits.Tenant{}, err
 	}
-	t := limits.Tenant{Weight: own.Weight, SendWindow: window, Limits: map[string]map[string]limits.Change{}}
+	t := limits.Tenant{Weight: own.Weight, Guarantee: own.guarantee(), SendWindow: window, Limits: map[string]map[string]limits.Change{}}
 	for _, rule := range rules {
 		if _, differs := own.Limits[rule.Name]; differs {
 			if t.Limits[queue] == nil {

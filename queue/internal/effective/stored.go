@@ -51,6 +51,7 @@ type (
 		Durability  limits.Durability `json:"durability,omitempty"` // "": primary
 		Conformance bool              `json:"conformance,omitempty"`
 		Partitions  int               `json:"partitions,omitempty"` // 0: one
+		Guarantees  bool              `json:"guarantees,omitempty"` // a tenant has one
 		From        *store.Before     `json:"from,omitempty"`       // nil: no tenant moves
 
 		SendWindows map[string]string `json:"send_windows,omitempty"` // by kind
@@ -87,6 +88,7 @@ type (
 	}
 	Tenant struct {
 		Weight float64                  `json:"w,omitempty"`
+		Part   int64                    `json:"g,omitempty"` // its guarantee, of limits.GuaranteeParts
 		Limits map[string]limitlua.Spec `json:"l,omitempty"`
 		Window string                   `json:"window,omitempty"`
 	}
@@ -188,6 +190,7 @@ func StoreQueue(q limits.Queue, tenants map[string]Tenant) Queue {
 	}
 	for _, tenant := range tenants {
 		windows[tenant.Window] = true
+		stored.Guarantees = stored.Guarantees || tenant.Part > 0
 	}
 	delete(windows, "") // always open
 	stored.Windows = slices.Sorted(maps.Keys(windows))
@@ -208,7 +211,7 @@ func StoreQueue(q limits.Queue, tenants map[string]Tenant) Queue {
 func StoreTenants(l limits.Set, queue string) map[string]Tenant {
 	out := map[string]Tenant{}
 	for tenant, t := range l.Tenants {
-		s := Tenant{Weight: cmp.Or(t.Weight, 1), Window: t.SendWindow.String()}
+		s := Tenant{Weight: cmp.Or(t.Weight, 1), Part: t.GuaranteeParts(), Window: t.SendWindow.String()}
 		for name, change := range t.Limits[queue] {
 			for _, limit := range l.Queues[queue].Limits {
 				if limit.Name == name {
@@ -219,7 +222,7 @@ func StoreTenants(l limits.Set, queue string) map[string]Tenant {
 				}
 			}
 		}
-		if s.Weight != 1 || s.Limits != nil || s.Window != "" {
+		if s.Weight != 1 || s.Part > 0 || s.Limits != nil || s.Window != "" {
 			out[tenant] = s
 		}
 	}

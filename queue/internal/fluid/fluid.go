@@ -29,6 +29,7 @@ type Model struct {
 type Bucket struct {
 	Limit   int // index of the limit in the queue
 	Private bool
+	Whole   bool // all lanes use it, so that tenants can have guaranteed parts of it
 
 	Level float64 // permits in the bucket, at most Max; below 0: owed
 	Max   float64
@@ -56,6 +57,7 @@ type Bucket struct {
 type Flow struct {
 	Members []*Member // by jobs, ascending
 	Weight  float64   // of one member, divided by the cost of a job
+	Part    float64   // of the rate of each whole bucket, which is guaranteed to one member
 	Uses    []Use
 	shared  []int     // indexes of the uses whose buckets are shared
 	From    float64   // the flow is closed until then, by a pause
@@ -66,6 +68,7 @@ type Flow struct {
 	served float64 // jobs of each member that went
 	rate   float64 // jobs per second of each member
 	by     int     // index of the use that holds it; -1: none
+	sure   float64 // rate that its guarantee gives it, in one fill; 0: its weight gives it as much
 	heldBy []float64
 	low    float64
 	own    float64 // how far it can rise by itself, in one fill
@@ -271,11 +274,39 @@ func (b *Bucket) lanes(f *Flow) float64 {
 
 func (b *Bucket) empty() bool { return b.Level <= Tiny*max(1, b.Max) }
 
-// fill raises the rates of the open flows together, each by its weight, and stops a flow
-// when a bucket that it uses has no more: from what the buckets hold now (burst), or from
-// what flows into those that are empty. It sets rate to the amount and by to the use that
-// stopped the flow.
+// fill shares what the buckets hold now (burst), or what flows into those that are empty, among the
+// open flows. It sets rate to the amount and by to the use that stops the flow there.
 func (m *Model) fill(burst bool) {
+	for _, f := range m.open {
+		f.sure = 0
+	}
+	for m.raise(burst); !burst && m.guarantee(); {
+		m.raise(false) // the others have less now, and may fall below guarantees of their own
+	}
+}
+
+// guarantee finds flows that have less than what is guaranteed to them.
+func (m *Model) guarantee() (found bool) {
+	for _, f := range m.open {
+		if f.Part == 0 || f.sure > 0 || f.by < 0 || !m.Buckets[f.Uses[f.by].Bucket].Whole {
+			continue
+		}
+		sure := math.Inf(1)
+		for _, u := range f.Uses {
+			if b := &m.Buckets[u.Bucket]; b.Whole && b.Quota == 0 && u.Cost > 0 {
+				sure = min(sure, f.Part*b.in/u.Cost)
+			}
+		}
+		if f.rate < sure*(1-Tiny) && !math.IsInf(sure, 1) {
+			f.sure, found = sure, true
+		}
+	}
+	return found
+}
+
+// raise raises the rates of the open flows together, each by its weight, and stops a flow when a
+// bucket that it uses has no more. What is guaranteed to flows comes first.
+func (m *Model) raise(burst bool) {
 	for i := range m.Buckets {
 		b := &m.Buckets[i]
 		b.wide, b.out = 0, 0
@@ -293,6 +324,7 @@ func (m *Model) fill(burst bool) {
 			b.avail = b.in
 		}
 	}
+	left := len(m.open)
 	for _, f := range m.open {
 		f.frozen, f.rate, f.own, f.ownBy = false, 0, math.Inf(1), -1
 		if burst {
@@ -307,7 +339,19 @@ func (m *Model) fill(burst bool) {
 			}
 		}
 	}
-	for left := len(m.open); left > 0; {
+	for _, f := range m.open {
+		if f.sure > 0 {
+			f.frozen, f.rate = true, min(f.sure, f.own*f.Weight, maxRate)
+			left--
+			for _, i := range f.shared {
+				u := f.Uses[i]
+				b := &m.Buckets[u.Bucket]
+				permits := u.Cost * b.lanes(f)
+				b.wide, b.out = max(0, b.wide-f.Weight*permits), b.out+f.rate*permits
+			}
+		}
+	}
+	for left > 0 {
 		for _, b := range m.shared {
 			b.low, b.held = b.lowest(), false
 		}

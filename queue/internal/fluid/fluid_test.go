@@ -432,3 +432,38 @@ func TestPacesLeaveEachOtherASlot(t *testing.T) {
 		}
 	}
 }
+
+// TestGuarantees: flows get what is guaranteed to them of a shared bucket, or more by their weights; what they cannot
+// use, the others get.
+func TestGuarantees(t *testing.T) {
+	const rate = 100.0
+	for name, test := range map[string]struct {
+		flows []Flow // with the guarantee Part
+		own   float64
+		want  []float64
+	}{
+		"more than its share":   {[]Flow{{Weight: 1, Part: 0.3}, {Weight: 99}}, 0, []float64{30, 70}},
+		"less than its share":   {[]Flow{{Weight: 3, Part: 0.3}, {Weight: 1}}, 0, []float64{75, 25}},
+		"of two, one by one":    {[]Flow{{Weight: 1, Part: 0.5}, {Weight: 3, Part: 0.2}, {Weight: 8}}, 0, []float64{50, 20, 30}},
+		"all":                   {[]Flow{{Weight: 1, Part: 0.6}, {Weight: 1, Part: 0.4}, {Weight: 50}}, 0, []float64{60, 40, 60}},
+		"its own limit is less": {[]Flow{{Weight: 1, Part: 0.3}, {Weight: 99}}, 5, []float64{5, 95}},
+	} {
+		m := &Model{Buckets: []Bucket{{Whole: true, Rate: rate, Max: 1}}}
+		var members []*Member
+		for i, f := range test.flows {
+			members = append(members, &Member{Jobs: 1000, Times: 1})
+			f.Members, f.Uses = members[i:], []Use{{Bucket: 0, Cost: 1}}
+			if i == 0 && test.own > 0 {
+				f.Uses = append(f.Uses, Use{Bucket: 1, Cost: 1})
+				m.Buckets = append(m.Buckets, Bucket{Limit: 1, Private: true, Rate: test.own, Max: 2})
+			}
+			m.Flows = append(m.Flows, &f)
+		}
+		m.Run(nil)
+		for i, want := range test.want {
+			if got := members[i].Rate; math.Abs(got-want) > 1e-6 {
+				t.Errorf("%s: flow %d had %v/s at first, want %v", name, i, got, want)
+			}
+		}
+	}
+}

@@ -1,6 +1,9 @@
 package fluid
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Single is a bucket from which permits are taken call by call.
 type Single struct {
@@ -95,6 +98,26 @@ func (s *Single) Earliest(t, n float64) float64 {
 			return t
 		}
 	}
+}
+
+// Part returns the bucket of a part of a rate or window that was never used, as that of a guarantee in lanes.lua. Its
+// windows are those of the clock.
+func (b Bucket) Part(part float64) *Single {
+	if b.Quota > 0 {
+		b.Quota = max(1, math.Floor(b.Quota*part+Tiny))
+		b.Max, b.Rate, b.Used, b.Given, b.Spread = b.Quota, 0, 0, 0, false
+	} else {
+		b.Rate, b.Max = b.Rate*part, max(2, math.Floor(b.Max*part+Tiny))
+	}
+	b.Level = b.Max
+	b.Opens = slices.Clone(b.Opens)
+	return NewSingle(b, false)
+}
+
+// Charge takes n permits at t, also more than the bucket ever holds.
+func (s *Single) Charge(t, n float64) {
+	s.flow(t)
+	s.Level, s.Used = s.Level-n, s.Used+n
 }
 
 // Take takes n permits at t, whether it has them or not; n may be less than 0, for what is given back.

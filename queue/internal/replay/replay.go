@@ -11,15 +11,15 @@ import (
 )
 
 // Queue is a queue whose calls go again. Times are seconds from when it begins. Like dispatch.lua it lets a job go when
-// all of its limits have permits, and of jobs that wait for the same permits first that of the tenant whose virtual time
-// is least.
+// all of its limits have permits, and of jobs that wait for the same permits first those of tenants who have not got what
+// is guaranteed to them, and then that of the tenant whose virtual time is least.
 type Queue struct {
 	Buckets []*Bucket
 	Lanes   []*Lane
 
 	virtual float64
 	now     float64
-	ready   laneHeap // lanes that may go now
+	ready   line // lanes that may go now
 	events  eventHeap
 	woken   []*Bucket
 }
@@ -30,13 +30,14 @@ type Bucket struct {
 	Limit  int  // index of the limit
 	Shared bool // several lanes use it
 
-	waiting laneHeap // lanes that wait for its permits
-	wakes   float64  // when it has permits for the first of them; +Inf: not known
+	waiting line    // lanes that wait for its permits
+	wakes   float64 // when it has permits for the first of them; +Inf: not known
 }
 
 // Tenant moves forward with each of its calls.
 type Tenant struct {
 	Weight float64
+	AtOnce float64 // how much may be guaranteed to it at one moment
 	finish float64 // its virtual time after its last call
 }
 
@@ -48,6 +49,9 @@ type Lane struct {
 	Jobs   []Job     // by when they come
 	Costs  [][]float64
 	Held   []float64 // for how many seconds each of Uses held jobs
+
+	// Sure is what is guaranteed to the tenant of each of Uses, and is shared by its lanes; nil, also in it: nothing.
+	Sure []*fluid.Single
 
 	at         int // its place in Lanes
 	next, come int // the next job that goes, and the next that comes
@@ -97,6 +101,62 @@ func (h *laneHeap) Pop() any {
 // before reports whether a lane goes before another that waits for the same permits.
 func (l *Lane) before(other *Lane) bool {
 	return l.start < other.start || l.start == other.start && l.at < other.at
+}
+
+// owed reports whether a lane goes before those to which nothing is guaranteed.
+func (l *Lane) owed(now float64) (owed bool) {
+	for _, s := range l.Sure {
+		if s == nil {
+			continue
+		}
+		if s.Earliest(now, 1) > now {
+			return false
+		}
+		owed = true
+	}
+	return owed
+}
+
+// ahead reports whether a lane goes before another one now.
+func (l *Lane) ahead(other *Lane, now float64) bool {
+	if owed := l.owed(now); owed != other.owed(now) {
+		return owed
+	}
+	return l.before(other)
+}
+
+// line has lanes of which one goes first.
+type line struct {
+	lanes laneHeap
+	sure  []*Lane // those of them to which something is guaranteed
+}
+
+func (w *line) add(l *Lane) {
+	heap.Push(&w.lanes, l)
+	if l.Sure != nil {
+		w.sure = append(w.sure, l)
+	}
+}
+
+func (w *line) remove(l *Lane) {
+	heap.Remove(&w.lanes, slices.Index(w.lanes, l))
+	if l.Sure != nil {
+		w.sure = slices.DeleteFunc(w.sure, func(one *Lane) bool { return one == l })
+	}
+}
+
+// first returns the lane that goes first; nil: there is none.
+func (w *line) first(now float64) *Lane {
+	if len(w.lanes) == 0 {
+		return nil
+	}
+	first := w.lanes[0]
+	for _, l := range w.sure {
+		if l.ahead(first, now) {
+			first = l
+		}
+	}
+	return first
 }
 
 // moment is how far apart things may be that happen at once: limits.lua counts in µs, and this in fractions of seconds.
@@ -160,12 +220,13 @@ func (q *Queue) Run() {
 func (q *Queue) offer(l *Lane) {
 	l.busy = true
 	l.start = max(q.virtual-headStart*l.forward(), l.Tenant.finish)
-	heap.Push(&q.ready, l)
+	q.ready.add(l)
 }
 
 func (l *Lane) job() *Job          { return &l.Jobs[l.next] }
 func (l *Lane) costs() []float64   { return l.Costs[l.job().Cost] }
-func (l *Lane) forward() float64   { return l.costs()[len(l.Uses)] / l.Tenant.Weight }
+func (l *Lane) moves() float64     { return l.costs()[len(l.Uses)] }
+func (l *Lane) forward() float64   { return l.moves() / l.Tenant.Weight }
 func (l *Lane) need(i int) float64 { return l.costs()[i] }
 
 // try lets the next job of a lane go, or puts the lane where it waits.
@@ -192,15 +253,19 @@ func (q *Queue) try(l *Lane) {
 		if !b.Shared || l.need(i) <= 0 {
 			continue
 		}
-		if len(b.waiting) > 0 && b.waiting[0].before(l) || b.Earliest(q.now, l.need(i)) > q.now {
+		if first := b.waiting.first(q.now); first != nil && first.ahead(l, q.now) || b.Earliest(q.now, l.need(i)) > q.now {
 			l.since = q.now
-			heap.Push(&b.waiting, l)
+			b.waiting.add(l)
 			q.wake(b)
 			return
 		}
 	}
+	owed := l.owed(q.now)
 	for i, b := range l.Uses {
 		if n := l.need(i); n != 0 {
+			if n > 0 && l.Sure != nil && l.Sure[i] != nil && l.Sure[i].Earliest(q.now, 1) <= q.now {
+				l.Sure[i].Charge(q.now, n)
+			}
 			b.Take(q.now, n)
 			if n < 0 { // the first that waits may go sooner
 				b.wakes = math.Inf(1)
@@ -208,8 +273,11 @@ func (q *Queue) try(l *Lane) {
 			}
 		}
 	}
-	l.Tenant.finish = l.start + l.forward()
-	q.virtual = max(q.virtual, l.start)
+	if l.Tenant.finish = l.start + l.forward(); owed {
+		l.Tenant.finish = max(l.start, min(l.Tenant.finish, q.virtual+(headStart*l.moves()+l.Tenant.AtOnce)/l.Tenant.Weight))
+	} else {
+		q.virtual = max(q.virtual, l.start)
+	}
 	l.job().Gone = q.now
 	if l.next++; l.next < l.come {
 		q.offer(l)
@@ -231,44 +299,45 @@ func (q *Queue) opens(l *Lane) float64 {
 
 // wake calls the first lane that waits for a bucket when that has permits for it.
 func (q *Queue) wake(b *Bucket) {
-	if len(b.waiting) == 0 {
+	l := b.waiting.first(q.now)
+	if l == nil {
 		return
 	}
-	if at := b.first(q.now); at < b.wakes {
+	if at := b.admits(l, q.now); at < b.wakes {
 		b.wakes = at
 		heap.Push(&q.events, event{at: at, bucket: b})
 	}
 }
 
-// first returns when a bucket has permits for the first lane that waits for it.
-func (b *Bucket) first(now float64) float64 {
-	l := b.waiting[0]
+// admits returns when a bucket has permits for a lane.
+func (b *Bucket) admits(l *Lane, now float64) float64 {
 	return b.Earliest(now, l.need(slices.Index(l.Uses, b)))
 }
 
-// serve lets lanes go that are ready, and those that wait for buckets that have woken up, in the order of their virtual
-// times.
+// serve lets lanes go that are ready, and those that wait for buckets that have woken up, in the order of the line.
 func (q *Queue) serve() {
 	for {
-		next := &q.ready
-		var from *Bucket
+		next, from := q.ready.first(q.now), (*Bucket)(nil)
 		q.woken = slices.DeleteFunc(q.woken, func(b *Bucket) bool {
-			if len(b.waiting) > 0 && b.first(q.now) <= q.now {
-				if len(*next) == 0 || b.waiting[0].before((*next)[0]) {
-					next, from = &b.waiting, b
+			l := b.waiting.first(q.now)
+			if l != nil && b.admits(l, q.now) <= q.now {
+				if next == nil || l.ahead(next, q.now) {
+					next, from = l, b
 				}
 				return false
 			}
 			q.wake(b)
 			return true
 		})
-		if len(*next) == 0 {
+		switch {
+		case next == nil:
 			return
+		case from == nil:
+			q.ready.remove(next)
+		default:
+			from.waiting.remove(next)
+			next.Held[slices.Index(next.Uses, from)] += q.now - next.since
 		}
-		l := heap.Pop(next).(*Lane)
-		if from != nil {
-			l.Held[slices.Index(l.Uses, from)] += q.now - l.since
-		}
-		q.try(l)
+		q.try(next)
 	}
 }

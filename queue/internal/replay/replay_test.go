@@ -92,11 +92,24 @@ type exactLane struct {
 	weight float64
 	own    *exact // nil: none
 	shared []int
+	sure   []*exact // what is guaranteed to it of them; nil: nothing
 	jobs   []int64
 	gone   []int64
 	finish float64
 	start  float64 // of its next job
 	ready  bool    // its own limit admits its next job, which has come
+}
+
+// part returns one of so many parts of a limit, as that of a guarantee.
+func (e *exact) part(of int64) *exact {
+	if e.algorithm == "tb" || e.algorithm == "lb" {
+		return &exact{algorithm: "tb", n: max(2, e.n/of), every: of * e.every}
+	}
+	return &exact{algorithm: "fw", n: max(1, e.n/of), every: e.every}
+}
+
+func (l *exactLane) owed(t int64) bool {
+	return len(l.sure) > 0 && !slices.ContainsFunc(l.sure, func(e *exact) bool { return !e.admits(t) })
 }
 
 // run lets the jobs of lanes go, at each moment at which one may.
@@ -114,7 +127,10 @@ func run(lanes []*exactLane, shared []*exact) {
 				for _, i := range l.shared {
 					admitted = admitted && shared[i].admits(t)
 				}
-				if admitted && (first == nil || l.start < first.start) {
+				if !admitted {
+					continue
+				}
+				if first == nil || l.owed(t) && !first.owed(t) || l.owed(t) == first.owed(t) && l.start < first.start {
 					first = l
 				}
 			}
@@ -128,8 +144,21 @@ func run(lanes []*exactLane, shared []*exact) {
 				shared[i].take(t)
 			}
 			first.gone = append(first.gone, t)
-			first.finish, virtual = first.start+1/first.weight, max(virtual, first.start)
 			first.ready = false
+			if first.finish = first.start + 1/first.weight; first.owed(t) {
+				atOnce := int64(0)
+				for _, e := range first.sure {
+					atOnce = max(atOnce, e.n)
+				}
+				first.finish = max(first.start, min(first.finish, virtual+(headStart+float64(atOnce))/first.weight))
+			} else {
+				virtual = max(virtual, first.start)
+			}
+			for _, e := range first.sure {
+				if e.admits(t) {
+					e.take(t)
+				}
+			}
 		}
 		next = math.MaxInt64
 		for _, e := range shared {
@@ -144,6 +173,9 @@ func run(lanes []*exactLane, shared []*exact) {
 			}
 			if l.own != nil {
 				next = min(next, l.own.next(t))
+			}
+			for _, e := range l.sure {
+				next = min(next, e.next(t))
 			}
 		}
 	}
@@ -186,6 +218,16 @@ func TestReplayIsExact(t *testing.T) {
 					l.shared, lane.Uses = append(l.shared, j), append(lane.Uses, singles[j])
 				}
 			}
+			if of := rapid.SampledFrom([]int64{0, 0, 2, 3, 5}).Draw(t, "guarantee"); of > 0 {
+				if l.own != nil {
+					lane.Sure = append(lane.Sure, nil)
+				}
+				for _, j := range l.shared {
+					l.sure = append(l.sure, shared[j].part(of))
+					part := shared[j].single().Part(1 / float64(of))
+					lane.Sure, lane.Tenant.AtOnce = append(lane.Sure, part), max(lane.Tenant.AtOnce, part.Max)
+				}
+			}
 			for range len(lane.Uses) + 1 {
 				lane.Costs[0] = append(lane.Costs[0], 1)
 			}
@@ -219,6 +261,9 @@ func describe(lanes []*exactLane, shared []*exact) (text string) {
 	}
 	for _, l := range lanes {
 		text += fmt.Sprintf("\nweight %v, shared %v, jobs %v, gone %v", l.weight, l.shared, l.jobs, l.gone)
+		for _, e := range l.sure {
+			text += fmt.Sprintf(", guarantee %s %d every %d", e.algorithm, e.n, e.every)
+		}
 		if l.own != nil {
 			text += fmt.Sprintf(", own %s %d every %d", l.own.algorithm, l.own.n, l.own.every)
 		}

@@ -71,7 +71,7 @@ local usable = attempt('limits', function() kinds, born = set_calendars(ARGV[6],
 -- queue.
 local unserved = headgate .. 'unserved'
 local rare = read('EXISTS', asynq .. 'paused', headgate .. 'pauses', headgate .. 'overrides', headgate .. 'skips', unserved) > 0
-if not rare then overridden, mixed = false, false end
+if not rare then nothing_rare() end
 local function exists(key)
   if not rare then return false end
   return read('EXISTS', key) == 1
@@ -355,9 +355,71 @@ end
 
 -- place holds the new place of each lane: {set, score}, or false for none.
 local place = {}
+
+-- owed lists lanes in line whose tenants have a guarantee, by when it lets them go before others; owed_at holds the new
+-- moment of each, or false for none. Of lanes that are not in line any more, it may still have some.
+local owed, owed_at, turned = {}, {}, {}
+local claim, first_owed, serve_in_turn
+local guarantees
+if usable then guarantees = guaranteed() end -- nil: no tenant has one
+if guarantees and not attempt(headgate .. 'owed', function()
+  owed = window(read('ZRANGE', headgate .. 'owed', 0, MAX_CROWD, 'WITHSCORES'), MAX_CROWD)
+end) then
+  guarantees = nil
+end
+if guarantees then
+  -- claim notes when a lane in line goes before others.
+  function claim(lane)
+    local at = guarantees.due(lane_limits(lane, now), now)
+    owed_at[lane] = at < math.huge and at
+    return owed_at[lane]
+  end
+
+  -- place_in_line returns where a lane that has had no turn stands in line: its virtual start time, and its index in
+  -- ready if it is there; nil: it is not in line.
+  local function place_in_line(lane)
+    for i, entry in ipairs(ready) do
+      if entry[2] == lane then return entry[1], i end
+    end
+    if turned[lane] then return nil end
+    local at = place[lane]
+    if at == nil then
+      local score = read('ZSCORE', headgate .. 'ready', lane)
+      if score then return score_read(score) end
+    elseif at and at[1] == 'ready' then
+      return at[2]
+    end
+  end
+
+  -- first_owed takes the first lane out of the line that its tenant's guarantee lets go at s, and returns it and its
+  -- virtual start time.
+  function first_owed(s)
+    while owed[1] and owed[1][1] <= s do
+      local lane = table.remove(owed, 1)[2]
+      local start, i = place_in_line(lane)
+      if not start or not attempt('lane ' .. lane, function() claim(lane) end) then
+        if not turned[lane] then owed_at[lane] = false end
+      elseif owed_at[lane] and owed_at[lane] <= s then
+        if i then table.remove(ready, i) end
+        return lane, start
+      elseif owed_at[lane] then
+        insert(owed, owed_at[lane], lane)
+      end
+    end
+  end
+
+  -- serve_in_turn takes a lane off the list: its guarantee does not end its own turn.
+  function serve_in_turn(lane)
+    for i, entry in ipairs(owed) do
+      if entry[2] == lane then return table.remove(owed, i) end
+    end
+  end
+end
+
 local function stand(lane, start)
   place[lane] = {'ready', start}
   if start < ready_beyond then insert(ready, start, lane) end
+  if guarantees and claim(lane) then insert(owed, owed_at[lane], lane) end
 end
 
 local function wait(lane, e)
@@ -688,6 +750,7 @@ local function go_with_slot(turn, job)
   -- Lanes that wake together are spread out. Otherwise their calls would leave at one
   -- instant each time, and delay each other.
   local c, marks = slot_take(job, t, now + pickup + released * 250, now)
+  if guarantees then guarantees.count(job.limits, job.costs, c, now) end
   if t > now + pickup then ahead = ahead + 1 end
   local held_by = job.held_by or (turn.s > job.own and turn.shared_by) or job.binding
   release(turn, job, t, c, job.due, marks, held_by)
@@ -698,6 +761,12 @@ local function go_with_slot(turn, job)
   return true
 end
 
+-- had_share reports whether it is another lane's turn: one that is behind it in line, or before all by its guarantee.
+local function had_share(turn, limits)
+  if turn.owed then return guarantees.due(limits, now) > turn.s end
+  return turn.spent / limits.w + turn.start > turn.share or (owed[1] ~= nil and owed[1][1] <= turn.s)
+end
+
 -- row returns the first row of the decision table that fits a job.
 local function row(turn, job)
   local limits, own = job.limits, job.own
@@ -706,7 +775,7 @@ local function row(turn, job)
   if job.blocked then return no_permit end
   if no_room() then return no_room_left end
   if job.kept_c > now and job.kept_e <= horizon then return go_with_kept_slot end
-  if turn.taken > 0 and turn.spent / limits.w + turn.start > turn.share then return not_its_turn end
+  if turn.taken > 0 and had_share(turn, limits) then return not_its_turn end
   if own > (turn.share < math.huge and turn.s + patience or turn.due_us) then return not_its_turn end
   job.all, job.held_by = earliest_all(limits.all, now, math.max(turn.s, own), job.costs)
   local t = job.all
@@ -720,16 +789,18 @@ end
 
 -- run gives a lane its turn, and returns whether the round ends with it. The turn lasts
 -- until another lane is due (due_us), or until the lane's virtual time passes that of the
--- next ready lane (share). s is when the shared limits admit a job, and shared_by the
--- limit that determines it.
+-- next ready lane (share); or, of a lane that goes before others, as long as its tenant's guarantee admits (share is
+-- BEFORE_ALL). s is when the shared limits admit a job, and shared_by the limit that determines it.
+local BEFORE_ALL = -math.huge
 local function run(lane, start, s, shared_by, due_us, share)
   local turn = {
     lane = lane, start = start, s = s, shared_by = shared_by, due_us = due_us, share = share,
+    owed = share == BEFORE_ALL,
     taken = 0, spent = 0, last = 0, -- released jobs, the sum of their parts of the queue, and the last part
     stops = false, stays = false, -- the round ends; the lane keeps its place in line
   }
   local expected, goes_on = typical, true
-  place[lane] = false
+  place[lane], turned[lane] = false, true
   while goes_on do
     local job, none = look(lane)
     if not job then
@@ -748,8 +819,18 @@ local function run(lane, start, s, shared_by, due_us, share)
   local tenant = tenant_of(lane)
   if turn.stays then
     place[lane] = {'ready', start}
+    if guarantees then claim(lane) end
   elseif turn.limits then
-    finish[tenant] = finish_of(tenant) + (turn.spent - expected) / turn.limits.w
+    local w = turn.limits.w
+    local before = finish_of(tenant) - expected / w
+    finish[tenant] = before + turn.spent / w
+    -- What is guaranteed to it moves it on, so that it does not get its share by weight besides; but not so far ahead
+    -- that it has to wait when the others are gone.
+    if turn.owed then
+      local ahead = 2 * typical + part_of(guarantees.at_once(turn.limits, now))
+      finish[tenant] = math.max(before, math.min(finish[tenant], virtual + ahead / w))
+      turn.spent = 0
+    end
   end
   if leased and turn.spent > 0 and start < virtual then firsts = firsts + math.min(turn.spent, (virtual - start) * turn.limits.w) end
   -- The queue's virtual time is the start of the job that went last.
@@ -781,8 +862,14 @@ while not over do
       break
     end
     if s <= horizon and not no_room() then
-      start, lane = unpack(table.remove(ready, 1))
-      share = ready[1] and ready[1][1] or ready_beyond
+      if guarantees then lane, start = first_owed(s) end
+      if lane then
+        share, second = BEFORE_ALL, horizon
+      else
+        start, lane = unpack(table.remove(ready, 1))
+        share = ready[1] and ready[1][1] or ready_beyond
+        if owed[1] then serve_in_turn(lane) end
+      end
     end
   elseif s <= horizon and not no_room() then
     -- It is the only one, and does not have to become ready first.
@@ -820,6 +907,20 @@ for command, sets in pairs(moves) do
   for set, words in pairs(sets) do
     if words[1] then plan(command, headgate .. set, unpack(words)) end
   end
+end
+if guarantees then
+  local added, removed = {}, {}
+  for lane, at in pairs(place) do
+    if not at or at[1] ~= 'ready' then owed_at[lane] = false end
+  end
+  for lane, at in pairs(owed_at) do
+    if at then added[#added + 1], added[#added + 2] = int(at), lane else removed[#removed + 1] = lane end
+  end
+  if added[1] then
+    plan('ZADD', headgate .. 'owed', unpack(added))
+    plan('PEXPIRE', headgate .. 'owed', 86400000)
+  end
+  if removed[1] then plan('ZREM', headgate .. 'owed', unpack(removed)) end
 end
 for lane, v in pairs(views) do
   if v.skipped and place[lane] ~= nil then plan('HSET', headgate .. 'skips', lane, int(v.skips)) end

@@ -19,6 +19,8 @@
 --               permits, or gives them back, µs
 --   waiting     sorted set: lane -> when its own limits next admit a job, µs
 --   ready       sorted set: lane -> virtual start time, for lanes that only shared limits hold
+--   owed        sorted set: lane in ready of a tenant with a guarantee -> from when on it goes before others, µs
+--   guaranteed:<limit>:<tenant>   bucket of a guarantee, from which the tenant's part of a shared limit is taken
 --   unserved    set of kinds, and unserved:<kind> set of lanes that were put aside, because
 --               the worker that looked at them has no handler for their kind
 --   vtime       hash: tenant -> virtual finish time; '*' -> the queue's virtual time;
@@ -161,7 +163,7 @@ local function tenant_config(tenant, now)
     if type(known.w) ~= 'number' or not (known.w >= 0.001 and known.w <= 1000) then
       error('the weight of tenant ' .. tenant .. ' is not within 0.001 to 1000', 0)
     end
-    known.l = own.l or {}
+    known.l, known.part = own.l or {}, own.g
     known.window = own.window
   end
   local changes
@@ -564,6 +566,79 @@ local function commit_all(list, now, t, costs)
   return marks
 end
 
+-- A guarantee is a part of what the queue's tenants share, in 10,000ths. Of each shared limit a bucket holds that part:
+-- while it has permits, the tenant's lanes go before all others. guaranteed returns the functions of that; nil: no tenant has one.
+local function guaranteed()
+  if not config().guarantees then return nil end
+  local PARTS, MOST = 10000, 2 ^ 36
+  local known = {} -- by tenant
+  local functions = {}
+
+  -- part_of returns a part of a limit; nil if it cannot be computed exactly.
+  local function part_of(whole, part)
+    if KIND[whole.a] ~= 'rate' then
+      return {a = 'fw', w = whole.w, c = whole.c, ahead = whole.ahead, b = math.max(1, math.floor(whole.b * part / PARTS))}
+    end
+    if whole.p > MOST or whole.r > MOST then return nil end
+    local p, r = whole.p * PARTS, whole.r * part
+    local common = gcd(p, r)
+    local burst = whole.a == 'tb' and math.floor(whole.b * part / PARTS) or 0
+    -- With a burst of 1, it would lose the time until the shared limit next admits a job, each time.
+    return {a = 'tb', p = p / common, r = r / common, b = math.max(2, burst), ahead = whole.ahead}
+  end
+
+  local function parts_of(limits, now)
+    local list = known[limits.tenant]
+    if list then return list end
+    list = {}
+    local part = tenant_config(limits.tenant, now).part
+    attempt('guarantee of ' .. limits.tenant, function()
+      if not part then return end
+      if type(part) ~= 'number' or part < 1 or part > PARTS or part ~= math.floor(part) then error('it is not a part of ' .. PARTS, 0) end
+      for _, entry in ipairs(limits.shared) do
+        local spec
+        if not entry.spec.leased then spec = part_of(entry.spec, part) end
+        if spec then
+          local mine = {whole = entry, unit = entry.unit, spec = spec, key = headgate .. 'guaranteed:' .. entry.name .. ':' .. limits.tenant}
+          limit_earliest(spec, bucket(mine, now), now, now, 1) -- raises if it is damaged
+          -- Shared permits may come a little earlier than those of the part, such as by a rounding.
+          mine.early = spec.r and math.floor(spec.p / spec.r / 256) or 0
+          list[#list + 1] = mine
+        end
+      end
+    end)
+    known[limits.tenant] = list
+    return list
+  end
+
+  local function due(entry, now, t) return limit_earliest(entry.spec, bucket(entry, now), now, t, 1) - entry.early end
+
+  -- due returns from when on the jobs of a tenant go before those of others; math.huge: never.
+  function functions.due(limits, now)
+    local list, at = parts_of(limits, now), now
+    if not list[1] then return math.huge end
+    for _, entry in ipairs(list) do at = math.max(at, due(entry, now, at)) end
+    return at
+  end
+
+  -- count takes what a job takes of the shared limits at t from the tenant's parts, if they have any left.
+  function functions.count(limits, costs, t, now)
+    for _, entry in ipairs(parts_of(limits, now)) do
+      local n = share_of(entry.whole, costs)
+      if n > 0 and due(entry, now, t) <= t then limit_commit(entry.spec, bucket(entry, now), now, t, n) end
+    end
+  end
+
+  -- at_once returns what a tenant may get before others at one moment, as costs.
+  function functions.at_once(limits, now)
+    local costs = {[''] = 0}
+    for _, entry in ipairs(parts_of(limits, now)) do costs[entry.unit] = math.max(costs[entry.unit] or 0, entry.spec.b) end
+    return costs
+  end
+
+  return functions
+end
+
 -- wake makes a lane with jobs known to the dispatcher. at_once also moves a lane forward
 -- that waits for its limits, for a job that still has its slot.
 local function wake(lane, now, at_once)
@@ -914,6 +989,9 @@ local function has_bands()
   if mixed == nil then mixed = read('EXISTS', headgate .. 'skips') == 1 end
   return mixed
 end
+
+-- nothing_rare spares the commands that look for overrides and priorities, after one that found neither.
+local function nothing_rare() overridden, mixed = false, false end
 
 local function note_band(lane, position)
   if band_of(position) == 1 then return end

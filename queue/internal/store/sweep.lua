@@ -43,7 +43,11 @@ end
 local function look(lane)
   local id = read('ZRANGE', lane_key(lane), 0, 0)[1]
   if not id then return lane_close(lane, now) end
-  if read('ZSCORE', headgate .. 'ready', lane) then return end
+  if read('ZSCORE', headgate .. 'ready', lane) then
+    -- Its tenant's guarantee may be new.
+    if config().guarantees and tenant_config(tenant_of(lane), now).part then plan('ZADD', headgate .. 'owed', 'NX', int(now), lane) end
+    return
+  end
   local due = tonumber(read('ZSCORE', headgate .. 'waiting', lane))
   if due and due <= now + SOON_US then return end
   local e, blocked, limits = ask(lane, id)

@@ -48,7 +48,7 @@ function Hero({ of: t }: { of: Tenant }) {
 				<Stat label="Clears at" note={t.waiting && t.confidence !== 'none' ? t.confidence : null}>{t.waiting === 0 ? 'empty' : t.drains_at ? clock(time(t.drains_at), time(t.now)) : 'unknown'}</Stat>
 				<Stat label="Completed (total)">{num(t.done)}</Stat>
 				<Stat label="Kept in Redis" note={t.stored ? `${plural(t.stored, 'job')}, in all states` : null}>{bytes(t.stored_bytes)}</Stat>
-				<Stat label="Weight">{num(t.weight)}</Stat>
+				<Stat label="Weight" note={t.own?.guarantee && `${t.own.guarantee} of what tenants share is guaranteed`}>{num(t.weight)}</Stat>
 			</Stats>
 			{mayChange.value && (
 				<div class="actions">

@@ -1,0 +1,232 @@
+package queue
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/test/pacer"
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
+	"github.com/headgate/headgate/throttle"
+)
+
+// hours releases the jobs of tenants hour by hour, under a limit of an hour that they share.
+type hours struct {
+	*rig
+	d       *dispatcher
+	clock   redistest.Clock
+	of      map[string]string // tenants by job
+	counted int
+}
+
+// anHour is how many calls the shared limit of hours admits in one.
+const anHour = 60
+
+// sharing returns the limit of hours.
+func sharing(algorithm throttle.Algorithm) limits.Limit {
+	l := limits.Limit{Name: "account", Algorithm: algorithm, Rate: throttle.Rate{Count: anHour, Period: time.Hour}}
+	if algorithm == throttle.TokenBucket {
+		l.Burst = anHour
+	}
+	return l
+}
+
+func startHours(t *testing.T, limit limits.Limit, tenants map[string]limits.Tenant) *hours {
+	t.Helper()
+	set := limitsOf(limit)
+	set.Tenants = tenants
+	h := &hours{rig: startRig(t, 0, set, nil), of: map[string]string{}}
+	client := dialed(t, h.server, h.clock.Dial)
+	h.d = h.dispatcher()
+	h.d.redis, h.d.limits.Redis = client, client
+	h.clock.Step(time.Until(time.Now().Truncate(time.Hour).Add(61 * time.Minute))) // not at its end
+	return h
+}
+
+// waits lets n more jobs of a tenant wait, each of which costs so much.
+func (h *hours) waits(t *testing.T, tenant string, n int, cost int64) {
+	t.Helper()
+	for range n {
+		h.of[h.add(t, func(job *Job) { job.Tenant, job.Cost = tenant, cost })] = tenant
+	}
+}
+
+// next returns how many jobs of each tenant go in so many hours.
+func (h *hours) next(t *testing.T, n int) map[string]int {
+	t.Helper()
+	shares := map[string]int{}
+	for range n {
+		ids := h.release(t, h.d, 1000)[h.counted:]
+		h.counted += len(ids)
+		for _, id := range ids {
+			shares[h.of[id]]++
+		}
+		h.clock.Step(time.Hour)
+	}
+	return shares
+}
+
+// TestGuarantees: while all tenants have jobs, each has its guarantee or its share by weight, whichever is more.
+func TestGuarantees(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		tenants map[string]limits.Tenant
+		want    map[string]int // in an hour
+	}{
+		"more than its share": {map[string]limits.Tenant{"a": {Guarantee: 0.25}, "b": {Weight: 1000}}, map[string]int{"a": 15, "b": 45}},
+		"less than its share": {map[string]limits.Tenant{"a": {Guarantee: 0.25, Weight: 3}, "b": {}}, map[string]int{"a": 45, "b": 15}},
+		"the rest by weight":  {map[string]limits.Tenant{"a": {}, "b": {Guarantee: 0.4}, "c": {Weight: 3}}, map[string]int{"a": 9, "b": 24, "c": 27}},
+		"nothing is left":     {map[string]limits.Tenant{"a": {Guarantee: 0.6}, "b": {Guarantee: 0.4}, "c": {Weight: 1000}}, map[string]int{"a": 36, "b": 24}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := startHours(t, sharing(throttle.TokenBucket), test.tenants)
+			const hours = 5
+			for tenant := range test.tenants {
+				h.waits(t, tenant, (hours+1)*anHour, 1)
+			}
+			h.next(t, 1) // until their turns are even
+			shares := h.next(t, hours)
+			for tenant := range test.tenants {
+				if n, want := shares[tenant], hours*test.want[tenant]; n < want-2 || n > want+2 {
+					t.Errorf("%d jobs of %s went in %d hours, want %d", n, tenant, hours, want)
+				}
+			}
+		})
+	}
+}
+
+// TestGuaranteesAreLent: over simulated days, a tenant gets what is guaranteed to it in each hour in which it has jobs,
+// from the first on, and no more beside a tenant of great weight, which gets all the rest.
+func TestGuaranteesAreLent(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range []throttle.Algorithm{throttle.TokenBucket, throttle.FixedWindow} {
+		t.Run(string(algorithm), func(t *testing.T) {
+			t.Parallel()
+			const sure = 18
+			h := startHours(t, sharing(algorithm), map[string]limits.Tenant{"a": {Guarantee: float64(sure) / anHour}, "b": {Weight: 1000}})
+			h.waits(t, "b", 72*anHour, 1)
+			for hour := range 72 {
+				want, more := 0, 0
+				if hour%24 == 0 {
+					more = 2 // a tenant that was away starts two jobs ahead
+				}
+				if hour/24 != 1 { // on the first and the third day
+					if want = sure; hour%24 == 0 {
+						h.waits(t, "a", 24*sure+2, 1)
+					}
+				}
+				if got := h.next(t, 1); got["a"] < want || got["a"] > want+more || got["a"]+got["b"] != anHour {
+					t.Errorf("hour %d: %v jobs went, want %d of a's of %d", hour, got, want, anHour)
+				}
+			}
+		})
+	}
+}
+
+// TestGuaranteeIsLive: a published guarantee is in force at once, for lanes that stand in line already, and is over
+// when it is taken back.
+func TestGuaranteeIsLive(t *testing.T) {
+	t.Parallel()
+	limit := sharing(throttle.TokenBucket)
+	h := startHours(t, limit, map[string]limits.Tenant{"b": {Weight: 1000}})
+	h.waits(t, "a", 2*anHour, 1)
+	h.waits(t, "b", 3*anHour, 1)
+	h.next(t, 1)
+	for _, test := range []struct {
+		guarantee float64
+		want      int
+	}{{0.5, anHour / 2}, {0, 0}} {
+		set := limits.Set{
+			Queues:  map[string]limits.Queue{h.queue: {Limits: []limits.Limit{limit}}},
+			Tenants: map[string]limits.Tenant{"a": {Guarantee: test.guarantee}, "b": {Weight: 1000}},
+		}
+		if err := operate.Publish(t.Context(), h.server.Client(), set); err != nil {
+			t.Fatal(err)
+		}
+		if a := h.next(t, 1)["a"]; a != test.want {
+			t.Errorf("%d of %d jobs are a's with a guarantee of %v, want %d", a, anHour, test.guarantee, test.want)
+		}
+	}
+}
+
+// TestGuaranteeByCost: a guarantee is a part of what jobs take, not of their number.
+func TestGuaranteeByCost(t *testing.T) {
+	t.Parallel()
+	const hours, cost = 9, 9
+	h := startHours(t, sharing(throttle.TokenBucket), map[string]limits.Tenant{"a": {Guarantee: 0.5}, "b": {Weight: 1000}})
+	h.waits(t, "a", anHour, cost)
+	h.waits(t, "b", hours*anHour, 1)
+	want := hours * anHour / 2 / cost
+	if a := h.next(t, hours)["a"]; a < want-1 || a > want+1 {
+		t.Errorf("%d of a's jobs went in %d hours, each of which takes as much as nine of b's, want %d", a, hours, want)
+	}
+}
+
+// TestDamagedGuarantee: while what is known of a guarantee is damaged, the tenant has its share by weight.
+func TestDamagedGuarantee(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"guaranteed:account:a", "owed"} {
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			h := startHours(t, sharing(throttle.TokenBucket), map[string]limits.Tenant{"a": {Guarantee: 0.9}})
+			client := h.server.Client()
+			if err := client.Set(t.Context(), store.Key(h.queue, key), "damaged", 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			h.waits(t, "a", 2*anHour, 1)
+			h.waits(t, "b", 2*anHour, 1)
+			if a := h.next(t, 2)["a"]; a < anHour-1 || a > anHour+1 {
+				t.Errorf("%d of a's jobs went in two hours, want half of %d", a, 2*anHour)
+			}
+			faults, err := inspect.Faults(t.Context(), client, h.queue)
+			if err != nil || len(faults) == 0 {
+				t.Errorf("faults: %v, %v", faults, err)
+			}
+			if text := client.Get(t.Context(), store.Key(h.queue, key)).Val(); text != "damaged" {
+				t.Errorf("what was damaged is %q now", text)
+			}
+		})
+	}
+}
+
+// TestTimedGuarantee: at the receiver, a tenant whose neighbour has a thousand times its weight gets what is guaranteed
+// to it as soon as it has jobs, and its neighbour gets all of the rest, and all while it has none.
+func TestTimedGuarantee(t *testing.T) {
+	t.Parallel()
+	measured(t, func(t *testing.T, run *pacer.Run) {
+		const rate, sure, each = 200, 60, 120
+		set := limitsOf(sharedBy(rate))
+		set.Tenants = map[string]limits.Tenant{"a": {Guarantee: float64(sure) / rate}, "b": {Weight: 1000}}
+		r := startRig(t, -1, set, nil)
+		r.enqueue(t, "b", 8*rate)
+		r.run(t)
+		r.seen.wait(t, string(lifecycle.Done), rate)
+		for turn := range 2 {
+			began := time.Now()
+			r.enqueue(t, "a", each)
+			var calls []time.Time
+			until(t, "its calls are made", func() bool {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				calls = slices.Clone(r.calls["a"][min(turn*each, len(r.calls["a"])):])
+				return len(calls) == each
+			})
+			const beforehand = 250 * time.Millisecond // slots that were given before it came
+			took := calls[each-1].Sub(began)
+			run.Took("calls of a guarantee", began, calls[each-1], each/sure*time.Second+beforehand)
+			if least := each/sure*time.Second - beforehand; took < least {
+				t.Errorf("%d calls of a guarantee of %d/s took %v: no less than %v is its part", each, sure, took, least)
+			}
+			r.seen.wait(t, string(lifecycle.Done), r.seen.outcomes(lifecycle.Done)+rate/2)
+		}
+		all := r.all()
+		run.Law("account", all, rate, 1)
+		run.Used("account", all, rate, 0.97)
+	})
+}
