@@ -51,7 +51,7 @@ func limitsShowCommand(o *options) *cobra.Command {
 		Use:   "show",
 		Short: "Show the limits in effect, of a tenant or in general",
 		Long: `show lists the limits in effect for a tenant, and where each one comes from: "queue" (published
-for all tenants), "tenant" (published for this tenant or its plan), or "override" (set by an
+for all tenants), "tenant" (published for this tenant, its plan or group), or "override" (set by an
 operator; UNTIL and WHY say until when, by whom and why). An override that does not fit the
 limits that were published later is not in effect; WHY says so. Without --tenant it lists the
 limits of tenants without values of their own.`,

@@ -61,7 +61,7 @@ whose names look misspelled: a limit treats jobs without an attribute as one.`,
 
 // doubts returns what may be a mistake in limits that are valid.
 func doubts(set limits.Set) []string {
-	known := []string{"tenant", "kind", "endpoint", "host", "domain"} // which jobs have without naming them
+	known := []string{"tenant", limits.GroupAttribute, "kind", "endpoint", "host", "domain"} // which jobs have without naming them
 	all := []string{}
 	for _, queue := range slices.Sorted(maps.Keys(set.Queues)) {
 		for i, limit := range set.Queues[queue].Limits {

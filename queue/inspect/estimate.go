@@ -430,7 +430,10 @@ func (f *forecast) confidence(l *lane, at float64, lanes int) Confidence {
 		}
 	}
 	rough := f.part < 1 || lanes > 1
-	for i := range f.rules.Limits {
+	for i, limit := range f.rules.Limits {
+		if !store.Holds(limit, &l.Lane) {
+			continue
+		}
 		spec := f.spec(i, l)
 		a, grows := spec.Algorithm, spec != f.limits.Spec(i, l.Tenant)
 		rough = rough || grows || a == "cc" || a == "sl" || l.buckets[i] >= 0 && f.adapted(i, l) < 1

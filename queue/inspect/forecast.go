@@ -239,7 +239,19 @@ func (f *forecast) readSome(ctx context.Context, client redis.UniversalClient, n
 			seen[l.Tenant] = true
 			tenants, fields = append(tenants, l.Tenant), append(fields, "t:"+l.Tenant)
 		}
-		f.findBuckets(l)
+	}
+	if len(names) > 0 && slices.ContainsFunc(f.rules.Limits, limits.Limit.PerGroup) {
+		// Whose buckets they use depends on what differs for the tenants.
+		owns := client.HMGet(ctx, store.Key(f.queue, "limits"), fields...)
+		if err := owns.Err(); err != nil {
+			return time.Time{}, err
+		}
+		if err := f.limits.ReadTenants(tenants, owns.Val()); err != nil {
+			return time.Time{}, err
+		}
+	}
+	for i := range lanes {
+		f.findBuckets(&lanes[i])
 	}
 	pipe := client.Pipeline()
 	clock := store.AddTime(ctx, pipe, client, store.Key(f.queue, "waiting"))
@@ -297,8 +309,9 @@ func (f *forecast) readSome(ctx context.Context, client redis.UniversalClient, n
 // findBuckets sets the buckets of a lane.
 func (f *forecast) findBuckets(l *lane) {
 	l.buckets = make([]int, len(f.rules.Limits))
+	l.Group = f.limits.Tenants[l.Tenant].Group
 	for j, limit := range f.rules.Limits {
-		if l.buckets[j] = -1; f.limits.Queue.Limits[j].Spec.Algorithm == "cc" {
+		if l.buckets[j] = -1; f.limits.Queue.Limits[j].Spec.Algorithm == "cc" || !store.Holds(limit, &l.Lane) {
 			continue
 		}
 		name := store.BucketKey(f.queue, limit, &l.Lane)

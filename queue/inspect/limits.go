@@ -3,6 +3,7 @@ package inspect
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -35,9 +36,12 @@ func LimitsInForce(ctx context.Context, client redis.UniversalClient, queue, ten
 	if err != nil {
 		return nil, fmt.Errorf("limits of queue %q: %w", queue, err)
 	}
-	all := make([]limits.Effective, len(e.Queue.Limits))
+	all := make([]limits.Effective, 0, len(e.Queue.Limits))
 	for i := range e.Queue.Limits {
-		all[i] = e.Of(i, field)
+		of := e.Of(i, field)
+		if ofGroup := slices.Contains(of.Per, limits.GroupAttribute); !ofGroup || tenant == "" || e.Tenants[field].Group != "" {
+			all = append(all, of)
+		}
 	}
 	return all, nil
 }

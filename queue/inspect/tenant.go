@@ -157,6 +157,9 @@ func (f *forecast) limitStates(ctx context.Context, client redis.UniversalClient
 	}
 	var all []LimitState
 	for i, limit := range f.rules.Limits {
+		if !store.Holds(limit, &l.Lane) {
+			continue
+		}
 		s := LimitState{Effective: f.limits.Of(i, l.Tenant), Scope: scopeText(limit, l), Adapted: 1, Ramp: f.rampState(i, l)}
 		s.Binding = held != nil && held.Limit == limit.Name
 		if next, known := seen[limit.Name]; known && next.next.UnixMicro() < store.Endless {

@@ -165,7 +165,7 @@ func (f *forecast) drains(all []*tenantEntry) (map[*tenantEntry]float64, error) 
 		default:
 			for i, limit := range f.rules.Limits {
 				spec := f.limits.Spec(i, e.escaped)
-				if slices.Contains(limit.Per, "tenant") && spec.Algorithm != "cc" {
+				if slices.Contains(limit.Per, "tenant") && !limit.PerGroup() && spec.Algorithm != "cc" {
 					at = max(at, (float64(e.waiting)*max(permits(limit, spec, f.cost), 0)-float64(spec.Burst))/perSecond(spec, limit))
 				}
 			}

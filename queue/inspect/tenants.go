@@ -38,7 +38,7 @@ const (
 	OnlyWaiting    TenantFilter = "waiting"    // with waiting jobs
 	OnlyPaused     TenantFilter = "paused"     // with a pause of their own
 	OnlyOverridden TenantFilter = "overridden" // with a limit that an operator changed
-	OnlyOwn        TenantFilter = "own"        // with limits, a weight, a guarantee or a send window of their own in the limits file
+	OnlyOwn        TenantFilter = "own"        // with limits, a weight, a guarantee, a group or a send window of their own in the limits file
 )
 
 // TenantQuery selects and orders tenants of a queue.
@@ -110,7 +110,7 @@ type TenantRow struct {
 	Pauses     []Pause // pauses that hold all its jobs: those of the whole queue, and its own
 	Overridden bool    // an operator changed a limit for it
 
-	// Own is what was published for this tenant alone: limits by name, "weight", "guarantee" and "send_window".
+	// Own is what was published for this tenant alone: limits by name, "weight", "guarantee", "in group" and "send_window".
 	Own map[string]string
 }
 
@@ -339,7 +339,7 @@ func (f *forecast) limitOf(tenant string, held *Hold) int {
 		if held != nil && held.Limit == limit.Name {
 			return i
 		}
-		if rate := perSecond(spec, limit); slices.Contains(limit.Per, "tenant") && rate < least {
+		if rate := perSecond(spec, limit); slices.Contains(limit.Per, "tenant") && !limit.PerGroup() && rate < least {
 			tightest, least = i, rate
 		}
 	}

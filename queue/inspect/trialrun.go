@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/fluid"
 	"github.com/headgate/headgate/queue/internal/replay"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 )
 
@@ -69,6 +70,8 @@ func (t *trial) queueOf(f *forecast, lanes []*lane, calls [][]int) (*replay.Queu
 		}
 		for j, at := range l.buckets {
 			switch limit := f.rules.Limits[j]; {
+			case !store.Holds(limit, &l.Lane):
+				continue
 			case at < 0 || limit.Queues != nil:
 				t.notCounted[limit.Name] = true
 				continue

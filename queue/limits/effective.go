@@ -22,7 +22,7 @@ type Effective struct {
 	Concurrency int64
 	Ramp        *Ramp // nil: the rate is the same from the beginning
 
-	From   string    // "queue", "tenant" (or its plan), or "override"
+	From   string    // "queue", "tenant" (or its plan or group), or "override"
 	Until  time.Time // of an override; zero: until it is cleared
 	Actor  string    // of an override
 	Reason string    // of an override

@@ -27,6 +27,16 @@ import (
 type Set struct {
 	Queues  map[string]Queue
 	Tenants map[string]Tenant // what differs for one tenant, plans resolved
+	Groups  map[string]Group  // groups of tenants, by name
+}
+
+// GroupAttribute is the name in [Limit.Per] of a limit that each group of tenants has for itself.
+const GroupAttribute = "group"
+
+// Group is a group of tenants, such as the customers of a reseller, that have the limits per group in common.
+type Group struct {
+	// Limits holds what differs for the group, by queue and by the name of a limit per group.
+	Limits map[string]map[string]Change
 }
 
 // Queue shapes one queue, which stands for one provider account.
@@ -93,9 +103,9 @@ type Limit struct {
 	Location    *time.Location // of the calendar windows of a fixed window; nil: none
 	Concurrency int64          // how many calls may be in flight
 
-	// Per names what has a bucket of its own: "tenant", or an attribute of the
+	// Per names what has a bucket of its own: "tenant", [GroupAttribute], or an attribute of the
 	// job. Empty: one bucket for the whole queue. Jobs without the attribute
-	// share the bucket of the empty value.
+	// share the bucket of the empty value. Tenants without a group are not held by limits per group.
 	Per []string
 
 	// Unit names what the limit counts, such as tokens: a job takes as many
@@ -159,6 +169,9 @@ type Tenant struct {
 	// the others. Where the tenant's weight gives it more, it has that. 0: nothing is guaranteed. The guarantees of all
 	// tenants are at most 1 together. Partitions of a queue that share a limit cannot guarantee parts of it.
 	Guarantee float64
+
+	// Group is one of [Set.Groups]. "": none.
+	Group string
 
 	// Limits holds changes by queue and by the limit's name. All queues of a budget must have the same.
 	Limits map[string]map[string]Change
@@ -337,8 +350,18 @@ func (e *ChangeError) Unwrap() error { return e.Reason }
 // CheckChange reports why a change cannot be made to a limit, or nil.
 func (l Limit) CheckChange(c Change) error {
 	if !slices.Contains(l.Per, "tenant") {
+		if l.PerGroup() {
+			return errors.New("the tenants of a group share this limit: change it for the group, in the limits file")
+		}
 		return errors.New("all tenants share this limit, so it cannot differ for one of them")
 	}
+	return l.checkChange(c)
+}
+
+// PerGroup reports whether each group of tenants has the limit for itself.
+func (l Limit) PerGroup() bool { return slices.Contains(l.Per, GroupAttribute) }
+
+func (l Limit) checkChange(c Change) error {
 	if c.Concurrency != nil && l.Algorithm != throttle.Concurrency {
 		return validation.Field("concurrency", "this limit has a rate")
 	}
@@ -441,6 +464,19 @@ func (l Set) Validate() error {
 			names[limit.Name] = true
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(l.Groups)) {
+		path := "groups." + name
+		if reason := check.Text(name, check.MaxTenant); reason != "" {
+			wrong("groups", "name of a group: %s", reason)
+		}
+		l.eachChange(path, l.Groups[name].Limits, wrong, func(where, _ string, limit Limit, change Change) {
+			if !limit.PerGroup() {
+				wrong(where, "not a limit per group, so it cannot differ for one")
+				return
+			}
+			at(where, limit.checkChange(change))
+		})
+	}
 	var guaranteed int64
 	for _, tenant := range slices.Sorted(maps.Keys(l.Tenants)) {
 		t, path := l.Tenants[tenant], "tenants."+tenant
@@ -458,6 +494,9 @@ func (l Set) Validate() error {
 		if t.Partition < 0 || t.Partition > MaxPartitions {
 			wrong(path+".partition", "%d must be 1 to %d", t.Partition, MaxPartitions)
 		}
+		if _, known := l.Groups[t.Group]; t.Group != "" && !known {
+			wrong(path+".group", "unknown group %s%s", check.Quote(t.Group), check.Suggest(t.Group, slices.Sorted(maps.Keys(l.Groups))))
+		}
 		divided := false
 		for _, queue := range slices.Sorted(maps.Keys(l.Queues)) {
 			n := l.Queues[queue].Partitions
@@ -472,29 +511,36 @@ func (l Set) Validate() error {
 		if t.Partition > 1 && t.Partition <= MaxPartitions && !divided {
 			wrong(path+".partition", "%d: no queue has partitions", t.Partition)
 		}
-		for _, queue := range slices.Sorted(maps.Keys(t.Limits)) {
-			q, known := l.Queues[queue]
-			if !known {
-				wrong(path+".limits."+queue, "unknown queue%s", check.Suggest(queue, slices.Sorted(maps.Keys(l.Queues))))
-				continue
-			}
-			for _, name := range slices.Sorted(maps.Keys(t.Limits[queue])) {
-				where := path + ".limits." + queue + "." + name
-				i := slices.IndexFunc(q.Limits, func(limit Limit) bool { return limit.Name == name })
-				if i < 0 {
-					wrong(where, "queue %s has no limit of this name%s", queue, check.Suggest(name, Names(q.Limits)))
-					continue
-				}
-				at(where, q.Limits[i].CheckChange(t.Limits[queue][name]))
-				for _, other := range q.Limits[i].Queues {
-					if change, same := t.Limits[other][name]; !same || change.String() != t.Limits[queue][name].String() {
-						wrong(where, "queue %s must have the same change, because they share the budget", other)
-					}
+		l.eachChange(path, t.Limits, wrong, func(where, queue string, limit Limit, change Change) {
+			at(where, limit.CheckChange(change))
+			for _, other := range limit.Queues {
+				if theirs, same := t.Limits[other][limit.Name]; !same || theirs.String() != change.String() {
+					wrong(where, "queue %s must have the same change, because they share the budget", other)
 				}
 			}
-		}
+		})
 	}
 	return errors.Join(errs...)
+}
+
+// eachChange calls do for changes of limits that there are, in order, and reports the others.
+func (l Set) eachChange(path string, changes map[string]map[string]Change, wrong func(path, format string, args ...any), do func(where, queue string, limit Limit, change Change)) {
+	for _, queue := range slices.Sorted(maps.Keys(changes)) {
+		q, known := l.Queues[queue]
+		if !known {
+			wrong(path+".limits."+queue, "unknown queue%s", check.Suggest(queue, slices.Sorted(maps.Keys(l.Queues))))
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(changes[queue])) {
+			where := path + ".limits." + queue + "." + name
+			i := slices.IndexFunc(q.Limits, func(limit Limit) bool { return limit.Name == name })
+			if i < 0 {
+				wrong(where, "queue %s has no limit of this name%s", queue, check.Suggest(name, Names(q.Limits)))
+				continue
+			}
+			do(where, queue, q.Limits[i], changes[queue][name])
+		}
+	}
 }
 
 // same reports whether two limits have the same fields.

@@ -50,7 +50,7 @@ func (p *parser) share(set limits.Set, plans map[string]limits.Tenant) {
 			}
 		}
 	}
-	for path, changes := range p.changes {
+	for path, changes := range p.ofBudgets {
 		kind, name, _ := strings.Cut(path, ".")
 		all := set.Tenants
 		if kind == "plans" {

@@ -16,7 +16,7 @@ import (
 // Format returns limits as the text of a limits file, sorted by name. Plans are written out
 // for each of their tenants. [Parse] reads the same limits from it.
 func Format(set limits.Set) ([]byte, error) {
-	file := fileText{Queues: map[string]queueText{}, Tenants: map[string]tenantText{}}
+	file := fileText{Queues: map[string]queueText{}, Groups: map[string]groupText{}, Tenants: map[string]tenantText{}}
 	for name, q := range set.Queues {
 		out := queueText{
 			Kinds: q.Kinds, MaxBacklog: q.MaxBacklog, MaxBacklogBytes: q.MaxBacklogBytes, MaxQueue: q.MaxQueue, MaxQueueBytes: q.MaxQueueBytes,
@@ -43,8 +43,11 @@ func Format(set limits.Set) ([]byte, error) {
 		}
 		file.Queues[name] = out
 	}
+	for name, group := range set.Groups {
+		file.Groups[name] = groupText{Limits: changesOf(group.Limits)}
+	}
 	for name, t := range set.Tenants {
-		out := tenantText{Weight: t.Weight, Guarantee: percentOf(t.Guarantee), SendWindow: windowOf(t.SendWindow), Partition: t.Partition, Limits: map[string]map[string]changeText{}}
+		out := tenantText{Weight: t.Weight, Guarantee: percentOf(t.Guarantee), Group: t.Group, SendWindow: windowOf(t.SendWindow), Partition: t.Partition, Limits: map[string]map[string]changeText{}}
 		if t.Weight == 1 {
 			out.Weight = 0 // the default
 		}
@@ -80,6 +83,7 @@ type (
 	fileText struct {
 		Queues  map[string]queueText  `yaml:"queues"`
 		Budgets []limitText           `yaml:"budgets,omitempty"`
+		Groups  map[string]groupText  `yaml:"groups,omitempty"`
 		Tenants map[string]tenantText `yaml:"tenants,omitempty"`
 	}
 	queueText struct {
@@ -119,9 +123,13 @@ type (
 		Capacity    int64  `yaml:"capacity,omitempty"`
 		Concurrency int64  `yaml:"concurrency,omitempty"`
 	}
+	groupText struct {
+		Limits map[string]map[string]changeText `yaml:"limits,omitempty"`
+	}
 	tenantText struct {
 		Weight     float64                          `yaml:"weight,omitempty"`
 		Guarantee  string                           `yaml:"guarantee,omitempty"`
+		Group      string                           `yaml:"group,omitempty"`
 		Limits     map[string]map[string]changeText `yaml:"limits,omitempty"`
 		Budgets    map[string]changeText            `yaml:"budgets,omitempty"`
 		SendWindow string                           `yaml:"send_window,omitempty"`
@@ -140,6 +148,18 @@ func limitOf(l limits.Limit) limitText {
 	}
 	if l.Location != nil {
 		out.Timezone = l.Location.String()
+	}
+	return out
+}
+
+// changesOf is changes by queue and limit.
+func changesOf(all map[string]map[string]limits.Change) map[string]map[string]changeText {
+	out := map[string]map[string]changeText{}
+	for queue, changes := range all {
+		out[queue] = map[string]changeText{}
+		for limit, change := range changes {
+			out[queue][limit] = changeOf(change)
+		}
 	}
 	return out
 }

@@ -278,7 +278,7 @@ func TestPublishedByDifferentFiles(t *testing.T) {
 			for _, queues := range [][]string{{"a"}, {"b"}, {"a", "b"}} {
 				set, err := operate.Published(t.Context(), client, queues...)
 				if len(queues) == 2 && !test.one {
-					if err == nil || !strings.Contains(err.Error(), `tenant "acme" has another weight, guarantee or send window in queue "b" than in queue "a": export one queue at a time`) {
+					if err == nil || !strings.Contains(err.Error(), `tenant "acme" has another weight, guarantee, group or send window in queue "b" than in queue "a": export one queue at a time`) {
 						t.Errorf("%v: %v", queues, err)
 					}
 					continue

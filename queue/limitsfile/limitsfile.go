@@ -52,7 +52,7 @@ func readFile(path string) ([]byte, error) {
 func Parse(data []byte) (limits.Set, error) {
 	var set limits.Set
 	err := strictyaml.Parse(data, maxBytes, "queues with their limits", func(p *strictyaml.Parser, root *yaml.Node) {
-		set = (&parser{Parser: p, changes: map[string]map[string]limits.Change{}}).file(root)
+		set = (&parser{Parser: p, ofBudgets: map[string]map[string]limits.Change{}}).file(root)
 	})
 	if err != nil {
 		return limits.Set{}, err

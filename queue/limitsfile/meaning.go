@@ -41,10 +41,10 @@ func (p *parser) checkMeaning(set limits.Set, plans map[string]limits.Tenant, pl
 	}
 	// A plan that nobody has is checked, too: its mistakes would come with its
 	// first tenant.
-	for _, problem := range p.meaning(limits.Set{Queues: set.Queues, Tenants: alone}) {
+	for _, problem := range p.meaning(limits.Set{Queues: set.Queues, Groups: set.Groups, Tenants: alone}) {
 		rest, ours := strings.CutPrefix(problem.Path, "tenants.")
 		if !ours {
-			continue // the queues' own mistakes come with the limits
+			continue // the mistakes of queues and groups come with the set
 		}
 		inPlans[rest] = true
 		problem.Path = "plans." + rest
@@ -102,7 +102,7 @@ type mistakes struct {
 	kinds  map[string]bool // paths of queues whose kinds may not have been read
 }
 
-var limitPath = regexp.MustCompile(`^queues\..+\.limits\[\d+\]|^budgets\[\d+\]|^(?:plans|tenants)\..+\.limits\.[^.]+\.[^.]+`)
+var limitPath = regexp.MustCompile(`^queues\..+\.limits\[\d+\]|^budgets\[\d+\]|^(?:plans|tenants|groups)\..+\.limits\.[^.]+\.[^.]+`)
 
 func newMistakes(problems []Problem) mistakes {
 	m := mistakes{map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}}

@@ -1,6 +1,7 @@
 package limitsfile
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -23,8 +24,9 @@ import (
 type parser struct {
 	*strictyaml.Parser
 	budgets []limits.Limit
-	changes map[string]map[string]limits.Change // of budgets, by the path of a tenant or plan
-	written map[string]string                   // the paths in the file of what is said of budgets and reserves, by those in the set
+
+	ofBudgets map[string]map[string]limits.Change // by the path of a tenant or plan
+	written   map[string]string                   // the paths in the file of what is said of budgets and reserves, by those in the set
 
 	reserved []reserve
 }
@@ -96,7 +98,7 @@ func (p *parser) location(into **time.Location) read {
 }
 
 func (p *parser) file(root *yaml.Node) limits.Set {
-	set := limits.Set{Queues: map[string]limits.Queue{}, Tenants: map[string]limits.Tenant{}}
+	set := limits.Set{Queues: map[string]limits.Queue{}, Tenants: map[string]limits.Tenant{}, Groups: map[string]limits.Group{}}
 	plans := map[string]limits.Tenant{}
 	planOf := map[string]*yaml.Node{}
 	p.Fields(root, "", map[string]read{
@@ -105,6 +107,15 @@ func (p *parser) file(root *yaml.Node) limits.Set {
 		},
 		"budgets": func(node *yaml.Node, path string) {
 			p.Items(node, path, func(item *yaml.Node, at string) { p.budgets = append(p.budgets, p.budget(item, at)) })
+		},
+		"groups": func(node *yaml.Node, path string) {
+			p.Entries(node, path, func(key, value *yaml.Node, at string) {
+				var group limits.Group
+				p.Fields(value, at, map[string]read{"limits": p.changes(&group.Limits)})
+				if p.named(key, at, "group") {
+					set.Groups[key.Value] = group
+				}
+			})
 		},
 		"plans": func(node *yaml.Node, path string) {
 			p.Entries(node, path, func(key, value *yaml.Node, at string) {
@@ -257,6 +268,22 @@ func (p *parser) changeFields(change *limits.Change) map[string]read {
 	}
 }
 
+// changes reads changes of limits, by queue and name.
+func (p *parser) changes(into *map[string]map[string]limits.Change) read {
+	return func(node *yaml.Node, path string) {
+		*into = map[string]map[string]limits.Change{}
+		p.Entries(node, path, func(name, value *yaml.Node, at string) {
+			changes := map[string]limits.Change{}
+			p.Entries(value, at, func(limit, value *yaml.Node, at string) {
+				var change limits.Change
+				p.Fields(value, at, p.changeFields(&change))
+				changes[limit.Value] = change
+			})
+			(*into)[name.Value] = changes
+		})
+	}
+}
+
 // tenant reads what differs for a tenant, or for those of a plan.
 func (p *parser) tenant(node *yaml.Node, path string, plan func(*yaml.Node)) limits.Tenant {
 	var t limits.Tenant
@@ -265,24 +292,14 @@ func (p *parser) tenant(node *yaml.Node, path string, plan func(*yaml.Node)) lim
 		"weight":      p.weight(&weight),
 		"guarantee":   p.percent(&t.Guarantee),
 		"send_window": p.sendWindow(&t.SendWindow),
-		"limits": func(node *yaml.Node, path string) {
-			t.Limits = map[string]map[string]limits.Change{}
-			p.Entries(node, path, func(name, value *yaml.Node, at string) {
-				changes := map[string]limits.Change{}
-				p.Entries(value, at, func(limit, value *yaml.Node, at string) {
-					var change limits.Change
-					p.Fields(value, at, p.changeFields(&change))
-					changes[limit.Value] = change
-				})
-				t.Limits[name.Value] = changes
-			})
-		},
+		"group":       p.Text(&t.Group),
+		"limits":      p.changes(&t.Limits),
 		"budgets": func(node *yaml.Node, at string) {
-			p.changes[path] = map[string]limits.Change{}
+			p.ofBudgets[path] = map[string]limits.Change{}
 			p.Entries(node, at, func(name, value *yaml.Node, at string) {
 				var change limits.Change
 				p.Fields(value, at, p.changeFields(&change))
-				p.changes[path][name.Value] = change
+				p.ofBudgets[path][name.Value] = change
 			})
 		},
 	}
@@ -306,7 +323,7 @@ func (p *parser) tenant(node *yaml.Node, path string, plan func(*yaml.Node)) lim
 
 // merge puts a tenant's own settings before those of its plan.
 func merge(plan, own limits.Tenant) limits.Tenant {
-	merged := limits.Tenant{Weight: plan.Weight, Guarantee: plan.Guarantee, SendWindow: plan.SendWindow, Partition: own.Partition, Limits: map[string]map[string]limits.Change{}}
+	merged := limits.Tenant{Weight: plan.Weight, Guarantee: plan.Guarantee, Group: cmp.Or(own.Group, plan.Group), SendWindow: plan.SendWindow, Partition: own.Partition, Limits: map[string]map[string]limits.Change{}}
 	if own.Weight != 0 {
 		merged.Weight = own.Weight
 	}

@@ -161,7 +161,7 @@ func sharing(set limits.Set, names []string) (more []string) {
 // send window or partition differs between queues, because different files were published, is an
 // error: a set of limits has one for each tenant.
 func Published(ctx context.Context, client redis.UniversalClient, queues ...string) (limits.Set, error) {
-	set := limits.Set{Queues: map[string]limits.Queue{}, Tenants: map[string]limits.Tenant{}}
+	set := limits.Set{Queues: map[string]limits.Queue{}, Tenants: map[string]limits.Tenant{}, Groups: map[string]limits.Group{}}
 	published := map[string]effective.Limits{}
 	for _, queue := range queues {
 		fields, err := store.ScanHash(ctx, client, store.Key(queue, "limits"))
@@ -188,6 +188,17 @@ func Published(ctx context.Context, client redis.UniversalClient, queues ...stri
 			maps.Copy(own.Limits, set.Tenants[tenant].Limits)
 			own.Partition = set.Tenants[tenant].Partition
 			set.Tenants[tenant] = own
+			if own.Group == "" {
+				continue
+			}
+			group, known := set.Groups[own.Group]
+			if !known {
+				group.Limits = map[string]map[string]limits.Change{}
+				set.Groups[own.Group] = group
+			}
+			if changes := e.GroupChanges(escaped, set.Queues[queue].Limits); len(changes) > 0 {
+				group.Limits[queue] = changes
+			}
 		}
 		for tenant, i := range e.Pins {
 			own := set.Tenants[tenant]
@@ -201,7 +212,7 @@ func Published(ctx context.Context, client redis.UniversalClient, queues ...stri
 	return set, nil
 }
 
-// sameInAll checks that the weight, the guarantee and the send window of each tenant are the same in all
+// sameInAll checks that the weight, the guarantee, the group and the send window of each tenant are the same in all
 // queues, and its partition in all that have several. A queue that does not have the tenant has
 // the defaults.
 func sameInAll(published map[string]effective.Limits, tenants map[string]limits.Tenant) error {
@@ -212,8 +223,8 @@ func sameInAll(published map[string]effective.Limits, tenants map[string]limits.
 		first := published[names[0]].Tenants[escaped]
 		for _, queue := range names[1:] {
 			own := published[queue].Tenants[escaped]
-			if cmp.Or(own.Weight, 1) != cmp.Or(first.Weight, 1) || own.Part != first.Part || own.Window != first.Window {
-				return fmt.Errorf("tenant %q has another weight, guarantee or send window in queue %q than in queue %q: export one queue at a time", tenant, queue, names[0])
+			if cmp.Or(own.Weight, 1) != cmp.Or(first.Weight, 1) || own.Part != first.Part || own.Group != first.Group || own.Window != first.Window {
+				return fmt.Errorf("tenant %q has another weight, guarantee, group or send window in queue %q than in queue %q: export one queue at a time", tenant, queue, names[0])
 			}
 		}
 		for _, queue := range divided {

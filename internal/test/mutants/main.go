@@ -37,7 +37,7 @@ type mutant struct {
 
 // mutants returns all mutants.
 func mutants() []mutant {
-	return slices.Concat(limiterMutants, leaseMutants, queueMutants, movingMutants, gateMutants, directMutants, conformanceMutants, rampMutants, guaranteeMutants, clientMutants)
+	return slices.Concat(limiterMutants, leaseMutants, queueMutants, movingMutants, gateMutants, directMutants, conformanceMutants, rampMutants, guaranteeMutants, groupMutants, clientMutants)
 }
 
 type result struct {

@@ -203,13 +203,16 @@ func (a *Auditor) take(ctx context.Context, home string, calls []call) (map[stri
 	if err != nil {
 		return nil, err
 	}
+	for j := range calls {
+		calls[j].lane.Group = e.Tenants[calls[j].lane.Tenant].Group
+	}
 	for i, limit := range e.rules {
 		if limit.Queues != nil { // several queues take from a budget
 			continue
 		}
 		for j := range calls {
 			n := calls[j].of(&limit)
-			if n == 0 {
+			if n == 0 || !store.Holds(limit, &calls[j].lane) {
 				continue
 			}
 			if calls[j].back {

@@ -235,6 +235,32 @@ func TestMidnight(t *testing.T) {
 	}
 }
 
+// TestCallsOfGroups: calls of a group's tenants count together under a limit per group, and those of others do not.
+func TestCallsOfGroups(t *testing.T) {
+	t.Parallel()
+	a := startAudited(t, 1, limits.Limit{Name: "group", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1), Burst: 2, Per: []string{limits.GroupAttribute}})
+	for _, tenant := range []string{"a", "b"} {
+		if err := a.client.HSet(a.t.Context(), store.Key(a.of.Names()[0], "limits"), "t:"+tenant, `{"group":"r"}`).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := time.Now().UnixMicro()
+	for _, tenant := range []string{"a", "b", "c", "b"} {
+		a.event("", told{tenant: tenant, at: now, cost: 1})
+	}
+	a.count(NewAuditor(a.of, a.client))
+	hours := a.hours(now / Day)
+	if of := ParseHours(hours["group:r"]); len(of) != 1 || len(hours) != 1 {
+		t.Fatalf("hours: %v", hours)
+	} else {
+		for _, hour := range of {
+			if hour.Most != 3 {
+				t.Errorf("%d calls of the group, want 3", hour.Most)
+			}
+		}
+	}
+}
+
 // TestMissedCalls: calls that come too late, or whose events are gone, are said to be missing.
 func TestMissedCalls(t *testing.T) {
 	t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/limitlua"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/sendwindow"
 	"github.com/headgate/headgate/throttle"
@@ -81,9 +82,9 @@ func (e *Limits) Tenant(queue, tenant string, rules []limits.Limit) (limits.Tena
 	if own.Window != "" && err != nil {
 		return limits.Tenant{}, err
 	}
-	t := limits.Tenant{Weight: own.Weight, Guarantee: own.guarantee(), SendWindow: window, Limits: map[string]map[string]limits.Change{}}
+	t := limits.Tenant{Weight: own.Weight, Guarantee: own.guarantee(), Group: store.Unescape(own.Group), SendWindow: window, Limits: map[string]map[string]limits.Change{}}
 	for _, rule := range rules {
-		if _, differs := own.Limits[rule.Name]; differs {
+		if _, differs := own.Limits[rule.Name]; differs && !ofGroup(rule) {
 			if t.Limits[queue] == nil {
 				t.Limits[queue] = map[string]limits.Change{}
 			}
@@ -91,6 +92,20 @@ func (e *Limits) Tenant(queue, tenant string, rules []limits.Limit) (limits.Tena
 		}
 	}
 	return t, nil
+}
+
+// ofGroup reports whether a limit can differ for a group, and not for a tenant.
+func ofGroup(rule limits.Limit) bool { return rule.PerGroup() && !slices.Contains(rule.Per, "tenant") }
+
+// GroupChanges returns what was published for the group of an escaped tenant, of a queue with these limits.
+func (e *Limits) GroupChanges(tenant string, rules []limits.Limit) map[string]limits.Change {
+	changes := map[string]limits.Change{}
+	for _, rule := range rules {
+		if _, differs := e.Tenants[tenant].Limits[rule.Name]; differs && ofGroup(rule) {
+			changes[rule.Name] = changeBetween(rule, e.Published(rule, tenant))
+		}
+	}
+	return changes
 }
 
 // changeBetween returns the change that makes one limit from the other.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/sendwindow"
@@ -21,13 +22,13 @@ import (
 )
 
 // Attributes returns the names of the attributes that split lanes: those in the `per` of
-// limits, without tenant, and always the kind and the endpoint.
+// limits, without tenant and group, and always the kind and the endpoint.
 func Attributes(q limits.Queue) []string {
 	// A kind can be paused or have a send window, and an endpoint can be held.
 	names := map[string]bool{"kind": true, store.EndpointAttribute: true}
 	for _, limit := range q.Limits {
 		for _, attr := range limit.Per {
-			if attr != "tenant" {
+			if attr != "tenant" && attr != limits.GroupAttribute {
 				names[attr] = true
 			}
 		}
@@ -91,6 +92,7 @@ type (
 		Part   int64                    `json:"g,omitempty"` // its guarantee, of limits.GuaranteeParts
 		Limits map[string]limitlua.Spec `json:"l,omitempty"`
 		Window string                   `json:"window,omitempty"`
+		Group  string                   `json:"group,omitempty"` // escaped
 	}
 )
 
@@ -211,18 +213,19 @@ func StoreQueue(q limits.Queue, tenants map[string]Tenant) Queue {
 func StoreTenants(l limits.Set, queue string) map[string]Tenant {
 	out := map[string]Tenant{}
 	for tenant, t := range l.Tenants {
-		s := Tenant{Weight: cmp.Or(t.Weight, 1), Part: t.GuaranteeParts(), Window: t.SendWindow.String()}
-		for name, change := range t.Limits[queue] {
-			for _, limit := range l.Queues[queue].Limits {
-				if limit.Name == name {
-					if s.Limits == nil {
-						s.Limits = map[string]limitlua.Spec{}
-					}
-					s.Limits[name] = Spec(limit.With(change))
-				}
+		s := Tenant{Weight: cmp.Or(t.Weight, 1), Part: t.GuaranteeParts(), Window: t.SendWindow.String(), Group: rediskey.Escape(t.Group)}
+		for _, limit := range l.Queues[queue].Limits {
+			ofGroup, grouped := l.Groups[t.Group].Limits[queue][limit.Name]
+			own, differs := t.Limits[queue][limit.Name]
+			if !grouped && !differs {
+				continue
 			}
+			if s.Limits == nil {
+				s.Limits = map[string]limitlua.Spec{}
+			}
+			s.Limits[limit.Name] = Spec(limit.With(ofGroup).With(own))
 		}
-		if s.Weight != 1 || s.Part > 0 || s.Limits != nil || s.Window != "" {
+		if s.Weight != 1 || s.Part > 0 || s.Limits != nil || s.Window != "" || s.Group != "" {
 			out[tenant] = s
 		}
 	}

@@ -210,6 +210,9 @@ func (e Limits) Own(escaped string) map[string]string {
 	if own.Weight != 0 && own.Weight != 1 {
 		all["weight"] = strconv.FormatFloat(own.Weight, 'g', -1, 64)
 	}
+	if own.Group != "" {
+		all["in group"] = store.Unescape(own.Group)
+	}
 	if own.Part > 0 {
 		all["guarantee"] = limits.Percent(own.guarantee())
 	}

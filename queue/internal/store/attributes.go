@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/rediskey"
+	"github.com/headgate/headgate/queue/limits"
 )
 
 const maxAttributes = 16
@@ -28,6 +29,8 @@ func EncodeAttributes(attributes map[string]string) (text, problem string) {
 		switch {
 		case name == "tenant" || name == "kind":
 			return "", name + " is a field of the job; leave it out here"
+		case name == limits.GroupAttribute:
+			return "", name + " is that of the tenant in the limits file; leave it out here"
 		case name == EndpointAttribute:
 			return "", name + " is taken from the payload; leave it out here"
 		case !check.AttributePattern.MatchString(name):

@@ -13,13 +13,17 @@ import (
 type Lane struct {
 	Name, Tenant, Kind string
 	Attributes         [][2]string
+	Group              string // of its tenant, which the name does not say; "": none
 }
 
 // Value returns the lane's value of an attribute that limits have in `per`; "" if it has
 // none.
 func (l *Lane) Value(name string) string {
-	if name == "tenant" {
+	switch name {
+	case "tenant":
 		return l.Tenant
+	case limits.GroupAttribute:
+		return l.Group
 	}
 	for _, attr := range l.Attributes {
 		if attr[0] == name {
@@ -45,6 +49,9 @@ func ParseLane(name string) Lane {
 	l.Kind = l.Value("kind")
 	return l
 }
+
+// Holds reports whether a limit can hold a lane: one per group holds tenants that have one.
+func Holds(limit limits.Limit, l *Lane) bool { return l.Group != "" || !limit.PerGroup() }
 
 // BucketKey returns the key of a limit's bucket for a lane, as in lanes.lua.
 func BucketKey(queue string, limit limits.Limit, l *Lane) string {

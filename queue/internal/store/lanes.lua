@@ -15,6 +15,7 @@
 --   calls:<limit>:   how many calls at once are leased to a partition, as the bucket of a quota
 --   blocked:<limit>:<values>   lanes that wait for a permit of a concurrency limit
 --   metered:<limit>:<values>   lanes that wait for a limit to which calls, or other queues, give permits back
+--               A value is that of the attribute of a lane, or of its tenant's group
 --   leases:<limit>   sorted set: tenant -> when its bucket of a leased limit per tenant next asks for
 --               permits, or gives them back, µs
 --   waiting     sorted set: lane -> when its own limits next admit a job, µs
@@ -163,7 +164,7 @@ local function tenant_config(tenant, now)
     if type(known.w) ~= 'number' or not (known.w >= 0.001 and known.w <= 1000) then
       error('the weight of tenant ' .. tenant .. ' is not within 0.001 to 1000', 0)
     end
-    known.l, known.part = own.l or {}, own.g
+    known.l, known.part, known.group = own.l or {}, own.g, own.group
     known.window = own.window
   end
   local changes
@@ -471,9 +472,13 @@ local function lane_limits(lane, now, direct)
   for i, limit in ipairs(config().limits) do
     local spec = tenant.l[limit.name] or limit.spec
     local parts = {}
-    local of_endpoint = false
+    local of_endpoint, applies = false, limit['for'] ~= others
     for j, attr in ipairs(limit.per) do
       parts[j] = values[attr] or ''
+      if attr == 'group' then
+        parts[j] = tenant.group or ''
+        applies = applies and tenant.group ~= nil
+      end
       of_endpoint = of_endpoint or attr == 'endpoint'
     end
     local suffix = limit.name .. ':' .. table.concat(parts, ';')
@@ -485,7 +490,7 @@ local function lane_limits(lane, now, direct)
       -- asker: the tenant whose bucket has only what was leased to it
       asker = spec.leased and #limit.per > 0 and values.tenant or nil,
     }
-    if limit['for'] == others then
+    if not applies then
       -- It is not asked.
     elseif spec.a == 'cc' then
       if spec.leased then entry.spec, entry.lease = leased_calls(spec, entry, now) end
