@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -11,12 +10,7 @@ import (
 )
 
 func TestHealthcheck(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("HEADGATE_HTTP_ADDR", listener.Addr().String())
-	listener.Close()
+	t.Setenv("HEADGATE_HTTP_ADDR", redistest.FreeAddr(t))
 	check := func() (errText string, code int) {
 		_, errText, code = enqueue(t, "", "healthcheck")
 		return errText, code

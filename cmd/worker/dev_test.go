@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/internal/test/binaries"
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/internal/test/testlong"
 )
 
@@ -31,13 +32,8 @@ type devRun struct {
 // runDev runs `worker dev` as a user does, in a process of its own.
 func runDev(t *testing.T, program string, args ...string) (r devRun) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := listener.Addr().String()
+	addr := redistest.FreeAddr(t)
 	_, port, _ := net.SplitHostPort(addr)
-	listener.Close()
 	cmd := exec.CommandContext(t.Context(), program, append([]string{"dev", "--http", "127.0.0.1:0", "--redis-port", port}, args...)...)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -125,12 +124,7 @@ func TestWrongSettings(t *testing.T) {
 // quietly sets what every run in these tests needs.
 func quietly(t *testing.T, redisURL, limits string) (addr string) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr = listener.Addr().String()
-	listener.Close()
+	addr = redistest.FreeAddr(t)
 	path := filepath.Join(t.TempDir(), "limits.yaml")
 	if err := os.WriteFile(path, []byte(limits), 0o600); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,9 @@ const lowPort, highPort = 12000, 22000
 // blockSize is how many ports a process claims at once.
 const blockSize = 100
 
+// FreePort returns a port for a server. No other process that asks here gets it as long as this one runs.
+func FreePort() (int, error) { return ports.free() }
+
 // ports are those of this process.
 var ports portBlocks
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -212,12 +211,7 @@ func TestUsers(t *testing.T) {
 	} {
 		w.can(w.reader, args...)
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := free.Addr().String()
-	free.Close()
+	addr := redistest.FreeAddr(t)
 	w.start("enqueue", []string{"HEADGATE_REDIS_URL=" + w.reader}, "serve", "--read-only", "--http", addr)
 	api := "http://" + addr + "/api/v1/"
 	w.until("no server came", func() bool { status, _ := get(api + "session"); return status == 200 })

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
 )
@@ -16,7 +17,7 @@ import (
 func newDev(t testing.TB) (*stage, *process) {
 	t.Helper()
 	bin := built(t)
-	p := start(t, filepath.Join(bin, "worker"), []string{"dev", "--http", freeAddr(t)}, nil)
+	p := start(t, filepath.Join(bin, "worker"), []string{"dev", "--http", redistest.FreeAddr(t)}, nil)
 	redisLine, pageLine := regexp.MustCompile(`redis://\S+`), regexp.MustCompile(`open (http://127\.0\.0\.1:\d+)`)
 	var url string
 	until(t, "worker dev says where its page is", func() bool {

@@ -2,7 +2,6 @@ package browsertest
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -111,8 +110,7 @@ type process struct {
 // worker starts `worker run` and waits until it is ready.
 func (s *stage) worker(env ...string) *process {
 	s.t.Helper()
-	addr := freeAddr(s.t)
-	return s.workerAt(addr, env...)
+	return s.workerAt(redistest.FreeAddr(s.t), env...)
 }
 
 func (s *stage) workerAt(addr string, env ...string) *process {
@@ -168,23 +166,6 @@ func (p *process) end(signal syscall.Signal) {
 		_ = p.cmd.Process.Kill()
 		<-p.done
 	}
-}
-
-// nextPort is below the range that systems hand out by themselves, so that a port
-// stays ours while nothing listens there.
-var nextPort = atomic.Int64{}
-
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	for range 1000 {
-		port := 17000 + (os.Getpid()*7+int(nextPort.Add(1)))%3000
-		if listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
-			defer listener.Close()
-			return listener.Addr().String()
-		}
-	}
-	t.Fatal("no free port from 17000 to 20000")
-	return ""
 }
 
 // until polls what only another process knows.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -174,12 +173,7 @@ func startPrometheus(s *stage.Stage, other string) *prometheus {
 		}
 		s.Write(name, string(text))
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := listener.Addr().String()
-	listener.Close()
+	addr := redistest.FreeAddr(t)
 	log := &logtest.Buffer{}
 	cmd := exec.Command(path, "--config.file", filepath.Join(s.Dir, "prometheus.yml"), "--storage.tsdb.path", t.TempDir(), "--web.listen-address", addr)
 	cmd.Stdout, cmd.Stderr = log, log

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -149,12 +148,7 @@ func (s *Stage) Worker(env ...string) *Worker {
 // Start starts `COMMAND run` and waits until it takes jobs.
 func (s *Stage) Start(command []string, env ...string) *Worker {
 	s.T.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		s.T.Fatal(err)
-	}
-	addr := listener.Addr().String()
-	listener.Close()
+	addr := redistest.FreeAddr(s.T)
 	w := &Worker{HTTP: "http://" + addr, Done: make(chan struct{}), Log: &logtest.Buffer{}}
 	w.Cmd = exec.Command(command[0], append(slices.Clone(command[1:]), "run")...)
 	w.Cmd.Env = append([]string{
