@@ -56,6 +56,13 @@ func TestGroups(t *testing.T) {
 		counted = len(ids)
 		return went
 	}
+	// They cost more than the limit of a group ever admits.
+	for tenant, accepted := range map[string]bool{"a": false, "d": true} {
+		_, err := r.client.Enqueue(t.Context(), Job{Kind: "call", Queue: r.queue, Tenant: tenant, Cost: 30, Key: "costly", In: time.Hour})
+		if (err == nil) != accepted {
+			t.Errorf("a job of %s that costs 30: %v", tenant, err)
+		}
+	}
 	first := next()
 	if went := first; went["a"]+went["b"] != 10 || min(went["a"], went["b"]) < 3 || went["c"] != 25 || went["d"] != 30 {
 		t.Errorf("%v went, want 10 of a and b together, 25 of c and all of d", went)
@@ -106,7 +113,7 @@ func TestGroupIsNoAttribute(t *testing.T) {
 	set := limitsOf(perGroup())
 	r := startRig(t, 0, set, nil)
 	_, err := r.client.Enqueue(t.Context(), Job{Kind: "call", Queue: r.queue, Tenant: "a", Attributes: map[string]string{"group": "x"}})
-	if invalid, ok := errors.AsType[*validation.Error](err); !ok || invalid.Field != "attributes" || !strings.Contains(invalid.Reason, "group is that of the tenant") {
+	if invalid, ok := errors.AsType[*validation.Error](err); !ok || invalid.Field != "attributes" || !strings.Contains(invalid.Reason, "group is set for the tenant") {
 		t.Errorf("%v", err)
 	}
 	err = operate.SetOverride(t.Context(), r.server.Client(), r.queue, "a", "group", operate.Override{Change: limits.Change{Burst: new(int64(5))}, Actor: "ann", Reason: "a test"})

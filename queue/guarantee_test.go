@@ -168,6 +168,46 @@ func TestGuaranteeByCost(t *testing.T) {
 	}
 }
 
+// TestGuaranteeOfSeveralLanes: the kinds of a tenant's jobs, and their other attributes, share its guarantee.
+func TestGuaranteeOfSeveralLanes(t *testing.T) {
+	t.Parallel()
+	const hours, sure = 6, 30
+	h := startHours(t, sharing(throttle.TokenBucket), map[string]limits.Tenant{"a": {Guarantee: float64(sure) / anHour}, "b": {Weight: 1000}})
+	of := map[string]string{}
+	for _, kind := range []string{"call", "other", "third"} {
+		for range hours * sure {
+			of[h.add(t, func(job *Job) { job.Kind = kind })] = kind
+		}
+	}
+	h.waits(t, "b", hours*anHour, 1)
+	ids := []string{}
+	for range hours {
+		ids = h.release(t, h.d, 1000)
+		h.clock.Step(time.Hour)
+	}
+	shares := map[string]int{}
+	for _, id := range ids {
+		shares[of[id]]++
+	}
+	for _, kind := range []string{"call", "other", "third"} {
+		if n, want := shares[kind], hours*sure/3; n < want-hours || n > want+hours {
+			t.Errorf("%d jobs of kind %s went in %d hours, want %d: %v", n, kind, hours, want, shares)
+		}
+	}
+}
+
+// TestGuaranteeOfARareLimit: a guarantee is a part of any rate.
+func TestGuaranteeOfARareLimit(t *testing.T) {
+	t.Parallel()
+	limit := limits.Limit{Name: "account", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1001, Period: 24 * time.Hour}, Burst: 1001}
+	h := startHours(t, limit, map[string]limits.Tenant{"a": {Guarantee: 0.5}, "b": {Weight: 1000}})
+	h.waits(t, "a", 60, 1)
+	h.waits(t, "b", 120, 1)
+	if a := h.next(t, 1)["a"]; a != 60 {
+		t.Errorf("%d of a's 60 jobs went first, of which 500 are guaranteed", a)
+	}
+}
+
 // TestDamagedGuarantee: while what is known of a guarantee is damaged, the tenant has its share by weight.
 func TestDamagedGuarantee(t *testing.T) {
 	t.Parallel()

@@ -84,7 +84,7 @@ func (t *trial) queueOf(f *forecast, lanes []*lane, calls [][]int) (*replay.Queu
 				if err != nil {
 					return nil, err
 				}
-				if len(limit.Per) == 0 {
+				if len(limit.Per) == 0 && limit.For != limits.Direct {
 					shared[j] = b
 				}
 				buckets[at] = &replay.Bucket{Single: fluid.NewSingle(b, spec.Algorithm == "sl"), Limit: j}
@@ -92,7 +92,7 @@ func (t *trial) queueOf(f *forecast, lanes []*lane, calls [][]int) (*replay.Queu
 			}
 			one.Uses = append(one.Uses, buckets[at])
 		}
-		if part := f.limits.Guarantee(l.Tenant); part > 0 && len(shared) > 0 {
+		if part := f.limits.Guarantee(l.Tenant); part > 0 && len(shared) > 0 && !t.Calls[calls[i][0]].Direct {
 			if sure[l.Tenant] == nil {
 				sure[l.Tenant] = make([]*fluid.Single, len(f.rules.Limits))
 				for j, b := range shared {

@@ -471,7 +471,7 @@ func (l Set) Validate() error {
 		}
 		l.eachChange(path, l.Groups[name].Limits, wrong, func(where, _ string, limit Limit, change Change) {
 			if !limit.PerGroup() {
-				wrong(where, "not a limit per group, so it cannot differ for one")
+				wrong(where, "this limit is not per group, so it cannot differ for a group")
 				return
 			}
 			at(where, limit.checkChange(change))
@@ -488,8 +488,10 @@ func (l Set) Validate() error {
 		}
 		if t.Guarantee != 0 && !(t.Guarantee >= 1.0/GuaranteeParts && t.Guarantee <= 1) || math.IsNaN(t.Guarantee) {
 			wrong(path+".guarantee", "%.12g%% must be 0.01%% to 100%%", 100*t.Guarantee)
+		} else if math.Abs(t.Guarantee*GuaranteeParts-float64(t.GuaranteeParts())) > 1e-6 {
+			wrong(path+".guarantee", "%.12g%% must be in steps of 0.01%%", 100*t.Guarantee)
 		} else if guaranteed += t.GuaranteeParts(); guaranteed > GuaranteeParts && t.Guarantee > 0 {
-			wrong(path+".guarantee", "with those of the tenants before, %.12g%% of what tenants share are guaranteed: 100%% at most", 100*float64(guaranteed)/GuaranteeParts)
+			wrong(path+".guarantee", "the guarantees up to this tenant add up to %.12g%%; at most 100%% is possible", 100*float64(guaranteed)/GuaranteeParts)
 		}
 		if t.Partition < 0 || t.Partition > MaxPartitions {
 			wrong(path+".partition", "%d must be 1 to %d", t.Partition, MaxPartitions)
@@ -501,7 +503,7 @@ func (l Set) Validate() error {
 		for _, queue := range slices.Sorted(maps.Keys(l.Queues)) {
 			n := l.Queues[queue].Partitions
 			divided = divided || n > 1
-			if i := slices.IndexFunc(l.Queues[queue].Limits, Limit.Leased); n > 1 && t.Guarantee > 0 && i >= 0 {
+			if i := slices.IndexFunc(l.Queues[queue].Limits, func(l Limit) bool { return l.Leased() && l.Queues == nil }); n > 1 && t.Guarantee > 0 && i >= 0 {
 				wrong(path+".guarantee", "partitions of queue %s share %s and cannot guarantee parts of it: leave it out, or give the tenant a weight", queue, l.Queues[queue].Limits[i].Name)
 			}
 			if n > 1 && n <= MaxPartitions && t.Partition > n && t.Partition <= MaxPartitions {
@@ -512,7 +514,7 @@ func (l Set) Validate() error {
 			wrong(path+".partition", "%d: no queue has partitions", t.Partition)
 		}
 		l.eachChange(path, t.Limits, wrong, func(where, queue string, limit Limit, change Change) {
-			at(where, limit.CheckChange(change))
+			at(where, limit.With(l.Groups[t.Group].Limits[queue][limit.Name]).CheckChange(change))
 			for _, other := range limit.Queues {
 				if theirs, same := t.Limits[other][limit.Name]; !same || theirs.String() != change.String() {
 					wrong(where, "queue %s must have the same change, because they share the budget", other)

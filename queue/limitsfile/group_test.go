@@ -48,7 +48,7 @@ tenants:
 `))
 	want := `line 9: groups.reseller.limits.email.group.burst: -1 must be at least 1
 line 9: groups.reseller.limits.email.grup: queue email has no limit of this name; did you mean "group"?
-line 9: groups.reseller.limits.email.tenant: not a limit per group, so it cannot differ for one
+line 9: groups.reseller.limits.email.tenant: this limit is not per group, so it cannot differ for a group
 line 9: groups.reseller.limits.sms: unknown queue
 line 10: groups.large.weight: unknown field
 line 12: tenants.acme.group: unknown group "reseler"; did you mean "reseller"?

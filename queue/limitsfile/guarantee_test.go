@@ -56,11 +56,13 @@ tenants:
   e: {guarantee: 0.2}
   f: {guarantee: 0%}
   g: {guarantee: 0.001%}
+  h: {guarantee: 33.333%}
 `))
-	want := `line 10: tenants.d.guarantee: with those of the tenants before, 140% of what tenants share are guaranteed: 100% at most
+	want := `line 10: tenants.d.guarantee: the guarantees up to this tenant add up to 140%; at most 100% is possible
 line 11: tenants.e.guarantee: must be more than 0% and at most 100%, not "0.2"
 line 12: tenants.f.guarantee: must be more than 0% and at most 100%, not "0%"
-line 13: tenants.g.guarantee: 0.001% must be 0.01% to 100%`
+line 13: tenants.g.guarantee: 0.001% must be 0.01% to 100%
+line 14: tenants.h.guarantee: 33.333% must be in steps of 0.01%`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}

@@ -157,9 +157,9 @@ func sharing(set limits.Set, names []string) (more []string) {
 	return more
 }
 
-// Published returns the published limits of queues, without overrides. A tenant whose weight,
-// send window or partition differs between queues, because different files were published, is an
-// error: a set of limits has one for each tenant.
+// Published returns the published limits of queues, without overrides, and the groups that have tenants. A tenant whose
+// weight, guarantee, group, send window or partition differs between queues, because different files were published, is
+// an error: a set of limits has one for each tenant.
 func Published(ctx context.Context, client redis.UniversalClient, queues ...string) (limits.Set, error) {
 	set := limits.Set{Queues: map[string]limits.Queue{}, Tenants: map[string]limits.Tenant{}, Groups: map[string]limits.Group{}}
 	published := map[string]effective.Limits{}

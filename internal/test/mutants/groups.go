@@ -11,6 +11,10 @@ var groupMutants = []mutant{
 		"wrong key", "each group has a bucket of its own", "queue TestGroups",
 	},
 	{
+		"queue/internal/store/lanes.lua", `if attr == 'group' and own.group == nil then n = 0 end`, ``,
+		"missing condition", "a tenant without a group may have jobs of any cost", "queue TestGroups",
+	},
+	{
 		"queue/internal/store/lane.go", `func Holds(limit limits.Limit, l *Lane) bool { return l.Group != "" || !limit.PerGroup() }`, `func Holds(limit limits.Limit, l *Lane) bool { return true }`,
 		"missing condition", "calls of tenants without a group do not count under a limit per group", "queue/internal/conformance TestCallsOfGroups",
 	},

@@ -43,8 +43,12 @@ var guaranteeMutants = []mutant{
 		"wrong unit", "a guarantee is a part of what jobs take", "queue TestGuaranteeByCost",
 	},
 	{
-		"queue/internal/store/sweep.lua", `if config().guarantees and tenant_config(tenant_of(lane), now).part then plan('ZADD', headgate .. 'owed', 'NX', int(now), lane) end`, ``,
+		"queue/internal/store/sweep.lua", `plan('ZADD', headgate .. 'owed', 'NX', int(now), lane)`, ``,
 		"missing write", "a new guarantee is in force for lanes in line", "queue TestGuaranteeIsLive",
+	},
+	{
+		"queue/internal/store/dispatch.lua", `if earlier and earlier < start then start, i, at = earlier, j, k end`, ``,
+		"missing condition", "the lanes of a tenant share its guarantee", "queue TestGuaranteeOfSeveralLanes",
 	},
 	{
 		"queue/internal/fluid/fluid.go", `f.sure, found = sure, true`, `f.sure = sure`,

@@ -343,6 +343,15 @@ func (m *Model) raise(burst bool) {
 		if f.sure > 0 {
 			f.frozen, f.rate = true, min(f.sure, f.own*f.Weight, maxRate)
 			left--
+			for _, i := range f.shared { // its own limits hold it, with all of its lanes
+				if b := &m.Buckets[f.Uses[i].Bucket]; !b.Whole && b.wide > 0 {
+					f.rate = min(f.rate, b.avail/b.wide*f.Weight)
+				}
+			}
+		}
+	}
+	for _, f := range m.open {
+		if f.sure > 0 {
 			for _, i := range f.shared {
 				u := f.Uses[i]
 				b := &m.Buckets[u.Bucket]

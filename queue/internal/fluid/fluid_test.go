@@ -433,6 +433,26 @@ func TestPacesLeaveEachOtherASlot(t *testing.T) {
 	}
 }
 
+// TestGuaranteeOfTwoLanes: lanes of a tenant do not get more than its own limit admits, whatever is guaranteed to it.
+func TestGuaranteeOfTwoLanes(t *testing.T) {
+	m := &Model{Buckets: []Bucket{{Whole: true, Rate: 100, Max: 1}, {Limit: 1, Rate: 6, Max: 2}}}
+	var members []*Member
+	for _, f := range []Flow{{Weight: 0.5, Part: 0.15}, {Weight: 0.5, Part: 0.15}, {Weight: 99}} {
+		members = append(members, &Member{Jobs: 1000, Times: 1})
+		f.Members, f.Uses = members[len(members)-1:], []Use{{Bucket: 0, Cost: 1}}
+		if f.Part > 0 {
+			f.Uses = append(f.Uses, Use{Bucket: 1, Cost: 1})
+		}
+		m.Flows = append(m.Flows, &f)
+	}
+	m.Run(nil)
+	for i, want := range []float64{3, 3, 94} {
+		if got := members[i].Rate; math.Abs(got-want) > 0.1 {
+			t.Errorf("lane %d had %v/s at first, want %v", i, got, want)
+		}
+	}
+}
+
 // TestGuarantees: flows get what is guaranteed to them of a shared bucket, or more by their weights; what they cannot
 // use, the others get.
 func TestGuarantees(t *testing.T) {

@@ -101,7 +101,7 @@ func (s *Single) Earliest(t, n float64) float64 {
 }
 
 // Part returns the bucket of a part of a rate or window that was never used, as that of a guarantee in lanes.lua. Its
-// windows are those of the clock.
+// windows are those of the limit.
 func (b Bucket) Part(part float64) *Single {
 	if b.Quota > 0 {
 		b.Quota = max(1, math.Floor(b.Quota*part+Tiny))

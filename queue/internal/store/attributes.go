@@ -30,7 +30,7 @@ func EncodeAttributes(attributes map[string]string) (text, problem string) {
 		case name == "tenant" || name == "kind":
 			return "", name + " is a field of the job; leave it out here"
 		case name == limits.GroupAttribute:
-			return "", name + " is that of the tenant in the limits file; leave it out here"
+			return "", name + " is set for the tenant in the limits file; leave it out here"
 		case name == EndpointAttribute:
 			return "", name + " is taken from the payload; leave it out here"
 		case !check.AttributePattern.MatchString(name):

@@ -400,6 +400,18 @@ if guarantees then
       if not start or not attempt('lane ' .. lane, function() claim(lane) end) then
         if not turned[lane] then owed_at[lane] = false end
       elseif owed_at[lane] and owed_at[lane] <= s then
+        -- The tenant's lanes have one bucket, and the first of them in line has its turn.
+        local tenant, at = tenant_of(lane), nil
+        for k, other in ipairs(owed) do
+          local earlier, j
+          if other[1] <= s and tenant_of(other[2]) == tenant then earlier, j = place_in_line(other[2]) end
+          if earlier and earlier < start then start, i, at = earlier, j, k end
+        end
+        if at then
+          local first = table.remove(owed, at)[2]
+          insert(owed, owed_at[lane], lane)
+          lane = first
+        end
         if i then table.remove(ready, i) end
         return lane, start
       elseif owed_at[lane] then

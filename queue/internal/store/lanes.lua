@@ -190,6 +190,9 @@ local function too_costly(tenant, cost, more, now, direct)
   for _, limit in ipairs(config().limits) do
     local spec, n = own.l[limit.name] or limit.spec, costs[limit.unit or ''] or 0
     if limit['for'] == others then n = 0 end
+    for _, attr in ipairs(limit.per) do
+      if attr == 'group' and own.group == nil then n = 0 end
+    end
     if spec.a ~= 'cc' and spec.b > 0 and n > spec.b then return {-3, limit.name, spec.b, n, limit.unit or ''} end
   end
 end
@@ -579,13 +582,13 @@ local function guaranteed()
   local known = {} -- by tenant
   local functions = {}
 
-  -- part_of returns a part of a limit; nil if it cannot be computed exactly.
+  -- part_of returns a part of a limit.
   local function part_of(whole, part)
     if KIND[whole.a] ~= 'rate' then
       return {a = 'fw', w = whole.w, c = whole.c, ahead = whole.ahead, b = math.max(1, math.floor(whole.b * part / PARTS))}
     end
-    if whole.p > MOST or whole.r > MOST then return nil end
     local p, r = whole.p * PARTS, whole.r * part
+    if whole.p > MOST or whole.r > MOST then p, r = math.ceil(p / part), whole.r end -- as exact as numbers are
     local common = gcd(p, r)
     local burst = whole.a == 'tb' and math.floor(whole.b * part / PARTS) or 0
     -- With a burst of 1, it would lose the time until the shared limit next admits a job, each time.
@@ -601,9 +604,8 @@ local function guaranteed()
       if not part then return end
       if type(part) ~= 'number' or part < 1 or part > PARTS or part ~= math.floor(part) then error('it is not a part of ' .. PARTS, 0) end
       for _, entry in ipairs(limits.shared) do
-        local spec
-        if not entry.spec.leased then spec = part_of(entry.spec, part) end
-        if spec then
+        if not entry.spec.leased then
+          local spec = part_of(entry.spec, part)
           local mine = {whole = entry, unit = entry.unit, spec = spec, key = headgate .. 'guaranteed:' .. entry.name .. ':' .. limits.tenant}
           limit_earliest(spec, bucket(mine, now), now, now, 1) -- raises if it is damaged
           -- Shared permits may come a little earlier than those of the part, such as by a rounding.

@@ -45,7 +45,10 @@ local function look(lane)
   if not id then return lane_close(lane, now) end
   if read('ZSCORE', headgate .. 'ready', lane) then
     -- Its tenant's guarantee may be new.
-    if config().guarantees and tenant_config(tenant_of(lane), now).part then plan('ZADD', headgate .. 'owed', 'NX', int(now), lane) end
+    if config().guarantees and tenant_config(tenant_of(lane), now).part then
+      plan('ZADD', headgate .. 'owed', 'NX', int(now), lane)
+      plan('PEXPIRE', headgate .. 'owed', 86400000)
+    end
     return
   end
   local due = tonumber(read('ZSCORE', headgate .. 'waiting', lane))
