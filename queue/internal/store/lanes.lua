@@ -305,8 +305,8 @@ local function ramps()
     undo(function() planned[entry.key] = was end)
   end
 
-  -- start_of returns the moment from which a bucket grows. While it stands still, that is later by the time since its
-  -- latest call.
+  -- start_of returns the moment from which a bucket grows. While it stands still, the time since its latest call is
+  -- added.
   local function start_of(ramp, state, now)
     if state.calls < TELL or state.rejected <= ramp.hold * state.calls then return state.start end
     return state.start + math.max(0, now - state.counted)
