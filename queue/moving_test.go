@@ -138,17 +138,19 @@ func (m *moving) moved(t *testing.T, n int) {
 	})
 }
 
-// used reports whether every tenant has used its quota and no call is in flight.
-func (m *moving) used(t *testing.T, l partition.Layout) bool {
-	client := m.server.Client()
-	for i := range movingTenants {
-		tenant := fmt.Sprint("t", i)
-		// A log has an entry beside its permits.
-		if client.LLen(t.Context(), store.Key(l.Home(tenant), "b:quota:"+tenant)).Val() < movingQuota+1 {
-			return false
-		}
+// used reports whether every tenant has used its quota and no call is in flight. A permit that is taken is not used
+// yet: it may be of a job that a worker gave back with its slot.
+func (m *moving) used(t *testing.T) bool {
+	m.mu.Lock()
+	calls := 0
+	for _, of := range m.calls {
+		calls += len(of)
 	}
-	g, err := inspect.New(client).Gauges(t.Context(), m.queue)
+	m.mu.Unlock()
+	if calls < movingTenants*movingQuota {
+		return false
+	}
+	g, err := inspect.New(m.server.Client()).Gauges(t.Context(), m.queue)
 	return err == nil && g.Active == 0 && g.Pending == 0 && g.Waiting+g.Completed == movingTenants*movingJobs
 }
 
@@ -177,7 +179,7 @@ func TestPartitionsChangeUnderLoad(t *testing.T) {
 	close(done)
 	<-produced
 	client := m.server.Client()
-	until(t, "used up", func() bool { return m.used(t, partition.Layout{Queue: m.queue, N: 2}) })
+	until(t, "used up", func() bool { return m.used(t) })
 	for _, stop := range m.workers {
 		stop()
 	}
@@ -186,7 +188,7 @@ func TestPartitionsChangeUnderLoad(t *testing.T) {
 	for _, text := range m.wrong {
 		t.Error(text)
 	}
-	in, unused := inspect.New(client), 0
+	in := inspect.New(client)
 	for tenant, calls := range m.calls {
 		for i, n := range calls {
 			if n != i {
@@ -195,13 +197,9 @@ func TestPartitionsChangeUnderLoad(t *testing.T) {
 			}
 		}
 		page, err := in.ListJobs(t.Context(), m.queue, inspect.JobQuery{State: lifecycle.StateWaiting, Tenant: tenant, Limit: 100})
-		if err != nil || len(calls) > movingQuota || len(calls)+len(page.Jobs) != movingJobs {
+		if err != nil || len(calls) != movingQuota || len(calls)+len(page.Jobs) != movingJobs {
 			t.Errorf("%s: %d calls, and %d jobs wait, %v", tenant, len(calls), len(page.Jobs), err)
 		}
-		unused += movingQuota - len(calls)
-	}
-	if unused > 0 {
-		t.Errorf("%d of %d permits were not used", unused, movingTenants*movingQuota)
 	}
 	if r, err := NewClient(client).Result(t.Context(), m.queue, "t0:0"); err != nil || r.State != lifecycle.StateCompleted {
 		t.Errorf("%+v, %v", r, err)

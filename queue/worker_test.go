@@ -347,11 +347,11 @@ func TestPassedSlotIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestSlotThatIsOverIsGivenBack: a job that its worker gives back before its slot, and that goes again after it, has
-// used no permits of the first one.
+// TestSlotThatIsOverIsGivenBack: a job that its worker gives back before its slot goes again after it, though the permits
+// of the first slot were the last ones.
 func TestSlotThatIsOverIsGivenBack(t *testing.T) {
 	t.Parallel()
-	day := limits.Limit{Name: "day", Algorithm: throttle.SlidingWindowLog, Rate: throttle.Rate{Count: 5, Period: 24 * time.Hour}, Per: []string{"tenant"}}
+	day := limits.Limit{Name: "day", Algorithm: throttle.SlidingWindowLog, Rate: throttle.Rate{Count: 2, Period: 24 * time.Hour}, Per: []string{"tenant"}}
 	r := startRig(t, -1, limitsOf(perTenant(20), day), nil)
 	ctx, client := t.Context(), r.server.Client()
 	r.add(t, nil)

@@ -71,7 +71,7 @@ var movingMutants = []mutant{
 		"missing write", "a job that comes back after its slot has not used its permits", "queue TestPassedSlotIsGivenBack",
 	},
 	{
-		"queue/internal/store/dispatch.lua", `if job.kept_c > 0 and job.back > 0 then job.unused = job.kept_c end -- its worker gave it back before`, `if job.kept_c > 0 and job.back < 0 then job.unused = job.kept_c end`,
+		"queue/internal/store/lanes.lua", `if (job.back or 0) > 0 and job.kept_c > 0 and job.kept_c <= now then`, `if (job.back or 0) < 0 and job.kept_c > 0 and job.kept_c <= now then`,
 		"missing write", "a job that goes again does not keep the permits of its old slot", "queue TestSlotThatIsOverIsGivenBack",
 	},
 	{

@@ -758,7 +758,6 @@ local function go_without_slot(turn, job) return release(turn, job, 0, 0, job.du
 
 local function go_with_slot(turn, job)
   local t = job.all
-  if job.kept_c > 0 and job.back > 0 then job.unused = job.kept_c end -- its worker gave it back before
   -- Lanes that wake together are spread out. Otherwise their calls would leave at one
   -- instant each time, and delay each other.
   local c, marks = slot_take(job, t, now + pickup + released * 250, now)

@@ -696,10 +696,9 @@ local function refund_all(list, now, slot, costs, marks)
   end
 end
 
--- slot_back gives back the permits of the slot that a job in a lane has: it is not to use it any more.
-local function slot_back(id, list, now, slot, costs, marks)
-  local _, c, position = slot_read(slot)
-  refund_all(list, now, c, costs, marks)
+-- slot_back gives back the permits of the slot, with the end c, that a job in a lane has: it is not to use it any more.
+local function slot_back(id, list, now, c, position, costs)
+  refund_all(list, now, c, costs, read('HGET', task_key(id), 'hg_marks'))
   plan('HSET', task_key(id), 'hg_slot', slot_write(0, 0, position))
   plan('HDEL', task_key(id), 'hg_marks')
 end
@@ -849,9 +848,15 @@ end
 -- holds it would probe or is probing (job.paused, job.due, job.tries; only if pausing),
 -- the concurrency limit without a permit for it (job.blocked), and when the limits of the
 -- list admit it and which one determines that (job.own, job.binding). job.permits is nil
--- unless the job holds its permits already.
+-- unless the job holds its permits already. If the job has a slot that is over, with the end
+-- job.kept_c, and its worker gave it back before, at job.back, the slot's permits were not used, and
+-- may be all that the job waits for.
 local function slot_ask(job, limits, list, pausing, now)
   job.limits, job.paused, job.due, job.tries, job.blocked = limits, 0, nil, nil, nil
+  if (job.back or 0) > 0 and job.kept_c > 0 and job.kept_c <= now then
+    slot_back(job.id, limits.all, now, job.kept_c, job.kept_position, job.costs)
+    job.kept_c = 0
+  end
   if pausing then job.paused, job.due, job.tries = paused_until(limits.tenant, limits.kind, limits.endpoint, job.asks) end
   if not job.permits then job.blocked = blocked_by(limits, now) end
   job.own, job.binding = earliest_all(list, now, math.max(now, job.paused), job.costs)
@@ -860,10 +865,9 @@ end
 -- slot_take takes what a job needs for a slot at t, when all its limits admit it: its
 -- costs from all limits, and a permit of each concurrency limit. The slot ends at t or
 -- `latest`, whichever is later, or never if no limit applies to the job. It returns the
--- end, 0 for none, and the marks. job.unused is the end of a slot that the job had and did not use; nil: none.
+-- end, 0 for none, and the marks.
 local function slot_take(job, t, latest, now)
   local limits, c, marks = job.limits, 0, ''
-  if job.unused then refund_all(limits.all, now, job.unused, job.costs, read('HGET', task_key(job.id), 'hg_marks')) end
   if limits.all[1] then
     c = math.max(t, latest)
     marks = commit_all(limits.all, now, c, job.costs)

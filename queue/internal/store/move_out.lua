@@ -38,10 +38,10 @@ for i = 3, #ARGV do
     if job.state == 'aggregating' then emptied[job.group] = true end
     if job.group ~= lane then plan('HSET', task_key(id), 'group', lane) end
     free_permits(id, job.permits, now)
-    local _, slot, _, back = slot_read(job.slot)
+    local _, slot, position, back = slot_read(job.slot)
     -- If a worker gave it back with its slot, the slot's permits are of this partition's limits.
     if slot > 0 and (back or 0) > 0 then
-      slot_back(id, job_limits(lane, read('HGET', task_key(id), 'msg') or '', now).all, now, job.slot, job.costs, job.marks)
+      slot_back(id, job_limits(lane, read('HGET', task_key(id), 'msg') or '', now).all, now, slot, position, job.costs)
     end
     local deadline = read('ZSCORE', deadlines, id)
     if deadline then plan('ZREM', deadlines, id) end

@@ -29,11 +29,10 @@ local moved = 0
 -- ask returns when the first job of a lane may go, the limit that blocks it, and its
 -- limits.
 local function ask(lane, id)
-  local task = read('HMGET', task_key(id), 'hg_cost', 'hg_costs', 'hg_permits', 'msg', 'hg_slot', 'hg_marks')
-  local job, limits = {costs = costs_read(task[1], task[2]), permits = task[3]}, job_limits(lane, task[4] or '', now)
-  local _, c, _, back = slot_read(task[5])
-  -- If its worker gave it back before, and the slot is over, its permits were not used.
-  if c > 0 and c <= now and (back or 0) > 0 then slot_back(id, limits.all, now, task[5], job.costs, task[6]) end
+  local task = read('HMGET', task_key(id), 'hg_cost', 'hg_costs', 'hg_permits', 'msg', 'hg_slot')
+  local job, limits = {id = id, costs = costs_read(task[1], task[2]), permits = task[3]}, job_limits(lane, task[4] or '', now)
+  local _
+  _, job.kept_c, job.kept_position, job.back = slot_read(task[5])
   slot_ask(job, limits, limits.own, true, now)
   local e, binding = job.own, job.binding
   if binding and binding.till and binding.till > now then e = math.min(e, binding.till) end
