@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,10 +20,18 @@ type Quota struct {
 	Window    time.Duration // 0: not said, so that Limit says nothing
 	Remaining *int64        // permits that were left; nil: not said
 
-	// Own says that it is of the tenant's own account: then the limits per tenant follow it. Otherwise those do that
-	// hold the whole queue.
-	Own bool
+	// Of says whose limit it is, and so which limits follow it.
+	Of QuotaScope
 }
+
+// QuotaScope is whose limit a [Quota] is.
+type QuotaScope string
+
+const (
+	QuotaOfAccount  QuotaScope = ""         // of the account of all tenants: limits of the whole queue follow it
+	QuotaOfTenant   QuotaScope = "tenant"   // of the tenant's own account: limits per tenant follow it
+	QuotaOfEndpoint QuotaScope = "endpoint" // of the receiver of the tenant's job: limits per endpoint follow it
+)
 
 const (
 	maxQuotas      = 16
@@ -33,12 +42,12 @@ const (
 )
 
 // SetQuota passes on what the answer to the call says of the provider's limits. The adaptive limits with the same unit,
-// of the whole queue or per tenant, follow it at once: they admit no more than Limit in each Window, until the provider says something else
-// or has said nothing for ten minutes, and no more than Remaining, if the call took less than a second. They never admit
-// more than the limits file says.
+// of the whole queue, per tenant or per endpoint, follow it at once: they admit no more than Limit in each Window, until
+// the provider says something else or has said nothing for ten minutes, and no more than Remaining, if the call took
+// less than a second. They never admit more than the limits file says.
 //
 // It returns an error, and sets nothing, if ctx is not from a handler or a quota is invalid. Of two quotas for a unit
-// and an account, the last one counts.
+// and a scope, the last one counts.
 func SetQuota(ctx context.Context, quotas ...Quota) error {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {
@@ -52,6 +61,8 @@ func SetQuota(ctx context.Context, quotas ...Quota) error {
 			return fmt.Errorf("queue: SetQuota: a limit of %d must be 0 to %d", q.Limit, int64(store.MaxCost))
 		case q.Window < 0 || q.Window > maxQuotaWindow || q.Window > 0 && q.Window < time.Microsecond:
 			return fmt.Errorf("queue: SetQuota: a window of %v must be 1µs to %v, or 0 if it is not known", q.Window, maxQuotaWindow)
+		case q.Of != QuotaOfAccount && q.Of != QuotaOfTenant && q.Of != QuotaOfEndpoint:
+			return fmt.Errorf("queue: SetQuota: a quota of %s must be of the account, the tenant or the endpoint", check.Quote(string(q.Of)))
 		case q.Remaining != nil && (*q.Remaining < 0 || *q.Remaining > store.MaxCost):
 			return fmt.Errorf("queue: SetQuota: %d that remain must be 0 to %d", *q.Remaining, int64(store.MaxCost))
 		}
@@ -60,7 +71,7 @@ func SetQuota(ctx context.Context, quotas ...Quota) error {
 	defer c.mu.Unlock()
 	all := c.quotas
 	for _, q := range quotas {
-		all = append(slices.DeleteFunc(slices.Clone(all), func(other Quota) bool { return other.Unit == q.Unit && other.Own == q.Own }), q)
+		all = append(slices.DeleteFunc(slices.Clone(all), func(other Quota) bool { return other.Unit == q.Unit && other.Of == q.Of }), q)
 	}
 	if len(all) > maxQuotas {
 		return fmt.Errorf("queue: SetQuota: %d quotas are more than %d", len(all), maxQuotas)
@@ -88,14 +99,11 @@ func (c *call) told(took time.Duration, adapts, grows bool) string {
 
 func (c *call) tellQuotas(text *strings.Builder, took time.Duration) {
 	for _, q := range c.quotas {
-		left, own := int64(-1), 0
-		if q.Own {
-			own = 1
-		}
+		left := int64(-1)
 		if q.Remaining != nil && took < freshQuota {
 			left = *q.Remaining
 		}
-		fmt.Fprintf(text, "%s %d %d %d %d;", q.Unit, q.Limit, q.Window.Microseconds(), left, own)
+		fmt.Fprintf(text, "%s %d %d %d %s;", q.Unit, q.Limit, q.Window.Microseconds(), left, cmp.Or(string(q.Of), ofAccount))
 	}
 }
 

@@ -205,24 +205,55 @@ return table.concat(all, ' ')`)
 		want  string // permits a second, tokens a minute, the other limit
 	}{
 		{"nothing", nil, 0, "64 6000 1000"},
-		{"less", []Quota{{Own: true, Limit: 16 * 60, Window: time.Minute}, {Unit: "tokens", Limit: 1500, Window: time.Minute}}, 0, "16 1500 1000"},
+		{"less", []Quota{{Of: QuotaOfTenant, Limit: 16 * 60, Window: time.Minute}, {Unit: "tokens", Limit: 1500, Window: time.Minute}}, 0, "16 1500 1000"},
 		{"for ten minutes", nil, 9 * time.Minute, "16 1500 1000"},
 		{"then no more", nil, 11 * time.Minute, "64 6000 1000"},
-		{"another window", []Quota{{Own: true, Limit: 32, Window: time.Second}, {Unit: "tokens", Limit: 3000 * 60, Window: time.Hour}}, 0, "32 3000 1000"},
-		{"more than the file", []Quota{{Own: true, Limit: 1 << 30, Window: time.Minute}, {Unit: "tokens", Limit: 1 << 30, Window: time.Second}}, 0, "64 6000 1000"},
-		{"a limit of an unknown window, and another unit", []Quota{{Own: true, Limit: 1}, {Unit: "images", Limit: 1, Window: time.Hour}}, 0, "64 6000 1000"},
-		{"the other account of each", []Quota{{Limit: 1, Window: time.Minute}, {Unit: "tokens", Own: true, Limit: 1, Window: time.Minute}}, 0, "64 6000 1000"},
-		{"almost nothing", []Quota{{Own: true, Limit: 1, Window: 24 * time.Hour}}, 0, "0 6000 1000"},
+		{"another window", []Quota{{Of: QuotaOfTenant, Limit: 32, Window: time.Second}, {Unit: "tokens", Limit: 3000 * 60, Window: time.Hour}}, 0, "32 3000 1000"},
+		{"more than the file", []Quota{{Of: QuotaOfTenant, Limit: 1 << 30, Window: time.Minute}, {Unit: "tokens", Limit: 1 << 30, Window: time.Second}}, 0, "64 6000 1000"},
+		{"a limit of an unknown window, and another unit", []Quota{{Of: QuotaOfTenant, Limit: 1}, {Unit: "images", Limit: 1, Window: time.Hour}}, 0, "64 6000 1000"},
+		{"the other account of each", []Quota{{Limit: 1, Window: time.Minute}, {Unit: "tokens", Of: QuotaOfTenant, Limit: 1, Window: time.Minute}}, 0, "64 6000 1000"},
+		{"almost nothing", []Quota{{Of: QuotaOfTenant, Limit: 1, Window: 24 * time.Hour}}, 0, "0 6000 1000"},
 	} {
 		say(step.said...)
 		if got := now(step.after); !strings.HasPrefix(got, step.want+" ") {
 			t.Errorf("%s: %s, want %s", step.name, got, step.want)
 		}
 	}
-	say(Quota{Own: true, Limit: 64, Window: time.Second, Remaining: new(int64(3))})
+	say(Quota{Of: QuotaOfTenant, Limit: 64, Window: time.Second, Remaining: new(int64(3))})
 	var left int
 	if _, err := fmt.Sscan(strings.Fields(now(0))[3], &left); err != nil || left > 20 {
 		t.Errorf("%d permits are left of 50 after the provider has said 3", left)
+	}
+}
+
+// TestWhatFollowsAQuota: a quota is followed by the limits of its scope, and by no others.
+func TestWhatFollowsAQuota(t *testing.T) {
+	t.Parallel()
+	limit := func(name string, per ...string) limits.Limit {
+		return limits.Limit{Name: name, Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(64), Burst: 50, Per: per, Adaptive: true}
+	}
+	r := startRig(t, -1, limitsOf(limit("account"), limit("tenant", "tenant"), limit("endpoint", limits.EndpointAttribute), limit("both", "tenant", limits.EndpointAttribute)), nil)
+	script := store.NewScript(`
+local now, all = clock(), {}
+local found = lane_limits(lane_name('a', ';endpoint=h:1'), now)
+hear(found, now, ARGV[2])
+for i, entry in ipairs(found.all) do
+  all[i] = string.format('%s %.0f %.0f', entry.name, parts_now(entry.key, now), limit_left(entry.spec, bucket(entry, now), now))
+end
+return table.concat(all, ', ')`)
+	for _, step := range []struct {
+		said Quota
+		want string // of each limit: its parts of 1024, and what is left of its bucket
+	}{
+		{Quota{Limit: 32, Window: time.Second}, "account 512 50, tenant 1024 50, endpoint 1024 50, both 1024 50"},
+		{Quota{Of: QuotaOfTenant, Limit: 8, Window: time.Second}, "account 512 50, tenant 128 50, endpoint 1024 50, both 1024 50"},
+		{Quota{Of: QuotaOfEndpoint, Limit: 16, Window: time.Second, Remaining: new(int64(3))}, "account 512 50, tenant 128 50, endpoint 256 3, both 256 3"},
+	} {
+		c := &call{quotas: []Quota{step.said}}
+		reply, err := script.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, c.told(0, true, false))
+		if err != nil || reply != step.want {
+			t.Errorf("%+v: %v, %v; want %s", step.said, reply, err, step.want)
+		}
 	}
 }
 
@@ -242,15 +273,15 @@ return string.format('%.0f', parts_now('bucket', tonumber(ARGV[2])))`)
 		what string
 		want string // parts of 1024
 	}{
-		{0, " 50 1000000 -1 0;", "512"},
+		{0, " 50 1000000 -1 account;", "512"},
 		{s / 2, "lower", "512"},
 		{2 * s, "lower", "480"},
-		{3 * s, " 80 1000000 -1 0;", "819"},
-		{90 * s, " 50 1000000 -1 0;", "512"},
-		{650 * s, " 50 1000000 -1 0;", "512"}, // it counts on
-		{651 * s, " 90 1000000 -1 0;", "921"},
+		{3 * s, " 80 1000000 -1 account;", "819"},
+		{90 * s, " 50 1000000 -1 account;", "512"},
+		{650 * s, " 50 1000000 -1 account;", "512"}, // it counts on
+		{651 * s, " 90 1000000 -1 account;", "921"},
 		{660 * s, "lower", "863"},
-		{661 * s, " 70 1000000 -1 0;", "716"},
+		{661 * s, " 70 1000000 -1 account;", "716"},
 	} {
 		reply, err := script.Run(t.Context(), client, store.ScriptKeys(r.queue), r.queue, began+step.at, step.what)
 		if err != nil || reply != step.want {
@@ -273,6 +304,7 @@ func TestSetQuota(t *testing.T) {
 		"a window of 1ns must be 1µs to":  {Window: 1},
 		"a window of 8760h0m0s must be":   {Window: 365 * 24 * time.Hour},
 		"-2 that remain must be 0 to":     {Remaining: new(int64(-2))},
+		"a quota of \"host\" must be of":  {Of: "host"},
 	} {
 		if err := SetQuota(ctx, Quota{Limit: 5, Window: time.Second}, q); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %s", err, want)
@@ -285,10 +317,10 @@ func TestSetQuota(t *testing.T) {
 	if err := SetQuota(ctx, many...); err == nil || len(c.quotas) != 0 {
 		t.Errorf("17 quotas: %v, %d are set", err, len(c.quotas))
 	}
-	if err := SetQuota(ctx, Quota{Limit: 5, Window: time.Second, Remaining: new(int64(7))}, Quota{Unit: "tokens", Own: true, Limit: 9, Window: time.Minute}, Quota{Limit: 6, Window: time.Second, Remaining: new(int64(8))}); err != nil {
+	if err := SetQuota(ctx, Quota{Limit: 5, Window: time.Second, Remaining: new(int64(7))}, Quota{Unit: "tokens", Of: QuotaOfTenant, Limit: 9, Window: time.Minute}, Quota{Limit: 6, Window: time.Second, Remaining: new(int64(8))}); err != nil {
 		t.Fatal(err)
 	}
-	for took, want := range map[time.Duration]string{time.Millisecond: "tokens 9 60000000 -1 1; 6 1000000 8 0;", time.Second: "tokens 9 60000000 -1 1; 6 1000000 -1 0;"} {
+	for took, want := range map[time.Duration]string{time.Millisecond: "tokens 9 60000000 -1 tenant; 6 1000000 8 account;", time.Second: "tokens 9 60000000 -1 tenant; 6 1000000 -1 account;"} {
 		if text := c.told(took, true, false); text != want {
 			t.Errorf("after %v: %q, want %q", took, text, want)
 		}

@@ -252,7 +252,7 @@ func TestSlotOfADamagedJob(t *testing.T) {
 // under the limits of its receiver.
 func TestSlotOfAnotherLane(t *testing.T) {
 	t.Parallel()
-	limit := limits.Limit{Name: "endpoint", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1), Per: []string{store.EndpointAttribute}}
+	limit := limits.Limit{Name: "endpoint", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1), Per: []string{limits.EndpointAttribute}}
 	r := startRig(t, -1, limitsOf(limit), nil)
 	id := r.add(t, nil)
 	r.hold(t, id, "w:1")

@@ -29,6 +29,11 @@ type Config struct {
 	// signed. It is called before each call, concurrently. nil means that no call is signed.
 	Secrets func(ctx context.Context, tenant string) ([]string, error)
 
+	// Quota gets what an answer says of the receiver's limit on requests, before Send returns. It is
+	// called with Send's ctx, concurrently, and only for answers that say something of it. nil means
+	// that nobody wants to know.
+	Quota func(ctx context.Context, quota clients.Quota)
+
 	// RetryNotFound is how long after its first attempt a job is retried if the receiver answers
 	// 404. 0 means an hour. If it is negative, 404 is permanent.
 	RetryNotFound time.Duration
@@ -111,6 +116,11 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, request Request) e
 		return lost(ctx, limited, r.URL.Host, hidden, seen.Sent(), err)
 	}
 	defer response.Body.Close()
+	if s.config.Quota != nil {
+		if quota := quotaOf(response.Header); quota != nil {
+			s.config.Quota(ctx, *quota)
+		}
+	}
 	// A connection can be reused only after reading the answer to its end. The rest of a longer
 	// answer is not worth the wait; only the status matters.
 	body, _ := io.ReadAll(io.LimitReader(response.Body, maxAnswer))

@@ -66,7 +66,7 @@ func handlers(w *queue.Worker, c config, store *credentials.Store, gone *endpoin
 		handle(w, "email", func(ctx context.Context, call clients.Call, m email.Message) error {
 			return mails.do(ctx, call, func(call clients.Call, account mailer) error {
 				err := account.Send(ctx, call, m)
-				passOn(ctx, account, !mails.shared(call.Tenant))
+				passOnAll(ctx, account, mails.scope(call.Tenant))
 				if refused(err) {
 					_ = queue.SetRejected(ctx) // it fails only outside of a handler
 				}
@@ -83,7 +83,7 @@ func handlers(w *queue.Worker, c config, store *credentials.Store, gone *endpoin
 		handleResult(w, "ai", func(ctx context.Context, call clients.Call, r ai.Request) (result ai.Result, err error) {
 			err = models.do(ctx, call, func(call clients.Call, account *ai.Client) (err error) {
 				result, err = account.Send(ctx, call, r)
-				passOn(ctx, account, !models.shared(call.Tenant))
+				passOnAll(ctx, account, models.scope(call.Tenant))
 				return err
 			})
 			if result.Backoff >= minBackoff {
@@ -114,21 +114,25 @@ func handlers(w *queue.Worker, c config, store *credentials.Store, gone *endpoin
 	return stop, nil
 }
 
-// passOn passes on what an account's answers said of its limits: of requests, and of units such as input_tokens. own says
-// that the account is the tenant's own.
-func passOn(ctx context.Context, account any, own bool) {
+// passOnAll passes on what an account's answers said of its limits.
+func passOnAll(ctx context.Context, account any, of queue.QuotaScope) {
 	known, ok := account.(interface{ Quotas() []clients.Quota })
 	if !ok {
 		return
 	}
 	for _, q := range known.Quotas() {
-		unit := strings.ReplaceAll(q.Name, "-", "_")
-		if q.Name == "requests" {
-			unit = ""
-		}
-		// The call was made: no number of a provider is worth a second one.
-		_ = queue.SetQuota(ctx, queue.Quota{Unit: unit, Limit: q.Limit, Window: q.Window, Remaining: q.Remaining, Own: own})
+		passOn(ctx, q, of)
 	}
+}
+
+// passOn passes on what an answer said of a limit: of requests, or of a unit such as input_tokens.
+func passOn(ctx context.Context, q clients.Quota, of queue.QuotaScope) {
+	unit := strings.ReplaceAll(q.Name, "-", "_")
+	if q.Name == "requests" {
+		unit = ""
+	}
+	// The call was made: no number of a provider is worth a second one.
+	_ = queue.SetQuota(ctx, queue.Quota{Unit: unit, Limit: q.Limit, Window: q.Window, Remaining: q.Remaining, Of: of})
 }
 
 // refused reports whether a provider refused a mail for good, because of its address or its content.

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/limits"
@@ -62,6 +63,14 @@ func TestQuotasAreFollowed(t *testing.T) {
 			},
 			[]limits.Limit{{Name: "requests", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(4)}},
 		},
+		"webhook": {
+			"webhook", map[string]string{"RateLimit-Policy": `"default";q=120;w=60`, "RateLimit": `"default";r=119;t=1`},
+			"", `{"url":"URL"}`,
+			func(string) config {
+				return config{BreakerFailures: 5, WebhookAllowPrivate: true, WebhookTimeout: 5 * time.Second}
+			},
+			[]limits.Limit{{Name: "receiver", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(4), Burst: 100, Per: []string{"tenant", limits.EndpointAttribute}}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kind := test.kind
@@ -84,13 +93,16 @@ func TestQuotasAreFollowed(t *testing.T) {
 			}
 			w, _ := handling(t, name, test.config(provider.URL))
 			works(t, w)
-			if _, err := queue.NewClient(client).Enqueue(t.Context(), queue.Job{Kind: kind, Queue: name, Tenant: "acme", Payload: json.RawMessage(test.payload), Costs: map[string]int64{"tokens": 10}}); err != nil {
+			if _, err := queue.NewClient(client).Enqueue(t.Context(), queue.Job{Kind: kind, Queue: name, Tenant: "acme", Payload: json.RawMessage(strings.ReplaceAll(test.payload, "URL", provider.URL)), Costs: map[string]int64{"tokens": 10}}); err != nil {
 				t.Fatal(err)
 			}
 			half := func(limit limits.Limit) bool {
 				bucket := "headgate:{" + name + "}:b:" + limit.Name + ":"
 				if len(limit.Per) > 0 {
 					bucket += "acme"
+				}
+				if len(limit.Per) > 1 {
+					bucket += ";" + rediskey.Escape(strings.TrimPrefix(provider.URL, "http://"))
 				}
 				fields := strings.Fields(client.HGet(t.Context(), "headgate:{"+name+"}:adapt", bucket).Val())
 				return len(fields) == 5 && fields[3] == "512" // of 1024 parts

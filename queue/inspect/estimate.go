@@ -258,7 +258,7 @@ func (f *forecast) estimate(ctx context.Context, client redis.UniversalClient, b
 	}
 	attributes = store.WithDerived(attributes, store.Derived(batch.Kind, batch.Payload))
 	lane := f.laneName(rediskey.Escape(batch.Tenant), batch.Kind, attributes)
-	if batch.Payload == nil && slices.Contains(store.DerivedNames(batch.Kind), store.EndpointAttribute) {
+	if batch.Payload == nil && slices.Contains(store.DerivedNames(batch.Kind), limits.EndpointAttribute) {
 		longest, err := f.longestLane(ctx, client, rediskey.Escape(batch.Tenant), rediskey.Escape(batch.Kind))
 		if err != nil {
 			return fail(err)

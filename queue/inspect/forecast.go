@@ -542,7 +542,7 @@ func (f *forecast) pausedUntil(l *lane) float64 {
 }
 
 func (*forecast) scopesOf(l *lane) []string {
-	return append(store.PauseScopes(l.Tenant, l.Kind), store.HoldScopes(l.Tenant, l.Kind, l.Value(store.EndpointAttribute))...)
+	return append(store.PauseScopes(l.Tenant, l.Kind), store.HoldScopes(l.Tenant, l.Kind, l.Value(limits.EndpointAttribute))...)
 }
 
 // until returns a time as seconds from now.

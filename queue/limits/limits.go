@@ -33,6 +33,10 @@ type Set struct {
 // GroupAttribute is the name in [Limit.Per] of a limit that each group of tenants has for itself.
 const GroupAttribute = "group"
 
+// EndpointAttribute is the name in [Limit.Per] of a limit that each receiver of webhooks, host:port, has for itself. What
+// one receiver answers concerns only its own jobs.
+const EndpointAttribute = "endpoint"
+
 // Group is a group of tenants, such as the customers of a reseller, that have the limits per group in common.
 type Group struct {
 	// Limits holds what differs for the group, by queue and by the name of a limit per group.
@@ -116,7 +120,7 @@ type Limit struct {
 	// Adaptive lets the rate follow what the provider says in its answers
 	// ([queue.SetQuota]), and fall when it asks for fewer calls and rise again
 	// while it does not; the limit's own rate is the most. Only a limit with a
-	// rate has it.
+	// rate has it, of the whole queue, per tenant or per endpoint.
 	Adaptive bool
 
 	// Ramp lets the rate grow from a smaller one, for each bucket from its first call on. nil: it is the
@@ -294,6 +298,9 @@ func (l Limit) Validate() error {
 	}
 	if l.Adaptive && l.Algorithm == throttle.Concurrency {
 		wrong("adaptive", "only a limit with a rate adapts")
+	}
+	if l.Adaptive && len(l.Per) > 0 && !slices.Equal(l.Per, []string{"tenant"}) && !slices.Contains(l.Per, EndpointAttribute) {
+		wrong("adaptive", "only a limit of the whole queue, per tenant or per endpoint adapts: answers concern nothing else")
 	}
 	if l.Ramp != nil {
 		l.validateRamp(wrong)

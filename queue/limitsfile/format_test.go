@@ -72,7 +72,7 @@ func generated(t *rapid.T) limits.Set {
 					l.Ramp = &limits.Ramp{From: l.Rate, Over: time.Duration(count("periods")) * l.Rate.Period, HoldAbove: rapid.SampledFrom([]float64{0, 0.015, 1}).Draw(t, "hold above")}
 					l.Rate.Count++
 				} else {
-					l.Adaptive = maybe("adaptive")
+					l.Adaptive = len(l.Per) < 2 && maybe("adaptive")
 				}
 				if maybe("unit") {
 					l.Unit = "tokens"

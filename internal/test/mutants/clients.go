@@ -5,8 +5,20 @@ package main
 var clientMutants = []mutant{
 	// Webhooks.
 	{
-		"cmd/worker/handlers.go", `_ = queue.SetQuota(ctx, queue.Quota{Unit: unit, Limit: q.Limit, Window: q.Window, Remaining: q.Remaining, Own: own})`, `_ = unit`,
+		"cmd/worker/handlers.go", `_ = queue.SetQuota(ctx, queue.Quota{Unit: unit, Limit: q.Limit, Window: q.Window, Remaining: q.Remaining, Of: of})`, `_ = unit`,
 		"missing write", "adaptive limits follow a provider's answers", "cmd/worker TestQuotasAreFollowed",
+	},
+	{
+		"cmd/worker/webhooks.go", `Quota: func(ctx context.Context, quota clients.Quota) { passOn(ctx, quota, queue.QuotaOfEndpoint) },`, `Quota: func(ctx context.Context, quota clients.Quota) { passOn(ctx, quota, queue.QuotaOfTenant) },`,
+		"wrong key", "limits per endpoint follow what its receiver says", "cmd/worker TestQuotasAreFollowed",
+	},
+	{
+		"clients/webhook/ratelimit.go", `if n > 0 && window > 0 && (q.Window == 0 || window < q.Window) {`, `if n > 0 && window > 0 && (q.Window == 0 || window > q.Window) {`,
+		"swapped", "of a receiver's limits the one with the shortest window says the rate", "clients/webhook TestQuotaOf",
+	},
+	{
+		"clients/webhook/ratelimit.go", `other[fmt.Sprint(policy.Value)] = true`, ``,
+		"missing write", "a receiver's limit on bytes does not hold calls back", "clients/webhook TestQuotaOf",
 	},
 	{
 		"clients/ai/meters.go", `if found > window*4/5 && found < window*5/4 {`, `if found > window*4/5 {`,

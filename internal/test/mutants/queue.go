@@ -264,7 +264,7 @@ var queueMutants = []mutant{
 		"missing condition", "what a provider says does not raise a limit that it has refused", "queue/inspect TestAdaptIsLanes",
 	},
 	{
-		"queue/internal/store/lanes.lua", `for _, entry in ipairs(own == '1' and limits.own or limits.shared) do`, `for _, entry in ipairs(limits.all) do`,
+		"queue/internal/store/lanes.lua", `for _, entry in ipairs(of == 'account' and limits.shared or limits.own) do`, `for _, entry in ipairs(limits.all) do`,
 		"missing condition", "what a tenant's own account admits does not hold the others", "queue TestQuotaIsKept",
 	},
 	{
@@ -278,6 +278,10 @@ var queueMutants = []mutant{
 	{
 		"queue/internal/store/lanes.lua", `if more > 0 then limit_charge(entry.spec, bucket(entry, now), now, more) end`, ``,
 		"missing write", "a bucket has no more than the provider says remains", "queue TestQuotaIsKept",
+	},
+	{
+		"queue/internal/store/lanes.lua", `local follows = entry.adaptive and entry.unit == unit and (of == 'account' or of == 'tenant' and entry.tenants or of == 'endpoint' and entry.endpoints)`, `local follows = entry.adaptive and entry.unit == unit and (of == 'account' or entry.tenants or entry.endpoints)`,
+		"missing condition", "what a receiver says holds back its own calls alone", "queue TestWhatFollowsAQuota",
 	},
 	{
 		"queue/quota.go", `if q.Remaining != nil && took < freshQuota {`, `if q.Remaining != nil {`,

@@ -25,7 +25,7 @@ import (
 // limits, without tenant and group, and always the kind and the endpoint.
 func Attributes(q limits.Queue) []string {
 	// A kind can be paused or have a send window, and an endpoint can be held.
-	names := map[string]bool{"kind": true, store.EndpointAttribute: true}
+	names := map[string]bool{"kind": true, limits.EndpointAttribute: true}
 	for _, limit := range q.Limits {
 		for _, attr := range limit.Per {
 			if attr != "tenant" && attr != limits.GroupAttribute {

@@ -31,7 +31,7 @@ func EncodeAttributes(attributes map[string]string) (text, problem string) {
 			return "", name + " is a field of the job; leave it out here"
 		case name == limits.GroupAttribute:
 			return "", name + " is set for the tenant in the limits file; leave it out here"
-		case name == EndpointAttribute:
+		case name == limits.EndpointAttribute:
 			return "", name + " is taken from the payload; leave it out here"
 		case !check.AttributePattern.MatchString(name):
 			return "", fmt.Sprintf("the name %s is not 1 to 64 of a-z, 0-9 and '_'", check.Quote(name))

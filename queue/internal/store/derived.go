@@ -14,15 +14,13 @@ import (
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/rediskey"
+	"github.com/headgate/headgate/queue/limits"
 )
 
 // The attributes that are derived from the payloads of Headgate's own kinds, so that limits
-// can be per receiver and no job can pretend to go elsewhere.
+// can be per receiver and no job can pretend to go elsewhere; and [limits.EndpointAttribute], by
+// which each receiver of webhooks has lanes of its own.
 const (
-	// EndpointAttribute is the host:port of a webhook's URL. What one receiver answers
-	// concerns only its own jobs, so each receiver has lanes of its own.
-	EndpointAttribute = "endpoint"
-
 	// hostAttribute is the host of a webhook's URL, without the port.
 	hostAttribute = "host"
 
@@ -36,7 +34,7 @@ const (
 func DerivedNames(kind string) []string {
 	switch kind {
 	case "webhook":
-		return []string{EndpointAttribute, hostAttribute}
+		return []string{limits.EndpointAttribute, hostAttribute}
 	case "email":
 		return []string{domainAttribute}
 	}
@@ -72,7 +70,7 @@ func Derived(kind string, payload []byte) map[string]string {
 			}
 		}
 		host := hostName(u.Hostname())
-		add(EndpointAttribute, net.JoinHostPort(host, port))
+		add(limits.EndpointAttribute, net.JoinHostPort(host, port))
 		add(hostAttribute, host)
 	case "email":
 		var message struct {
@@ -143,7 +141,7 @@ func WithDerived(attributes string, derived map[string]string) string {
 // EndpointIn returns the escaped endpoint in encoded attributes; "" if there is none.
 func EndpointIn(attributes string) string {
 	for part := range strings.SplitSeq(attributes, ";") {
-		if endpoint, ok := strings.CutPrefix(part, EndpointAttribute+"="); ok {
+		if endpoint, ok := strings.CutPrefix(part, limits.EndpointAttribute+"="); ok {
 			return endpoint
 		}
 	}

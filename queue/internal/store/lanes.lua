@@ -383,15 +383,15 @@ local function lower(entry, now)
   adapt_save(entry.key, a)
 end
 
--- hear notes what the provider says of its own limits: "unit limit window_us remaining own;...", limit 0 and remaining
--- -1 if it says nothing of these, own 1 if they are of the tenant's own account: then limits per tenant follow, otherwise
--- those of the whole queue. It never raises a limit beyond its own rate, or what a bucket has. "!1;" says that the
--- receiver rejected what was sent, and "!0;" that it did not; neither, that no limit has a ramp.
+-- hear notes what the provider says of its own limits: "unit limit window_us remaining of;...", limit 0 and remaining
+-- -1 if it says nothing of these. of is 'account', then limits of the whole queue follow, or 'tenant' or 'endpoint', then
+-- those per tenant or per endpoint do. It never raises a limit beyond its own rate, or what a bucket has. "!1;" says that
+-- the receiver rejected what was sent, and "!0;" that it did not; neither, that no limit has a ramp.
 local function hear(limits, now, text)
-  for unit, limit, window, left, own in string.gmatch(text, '([^ ;]*) (%d+) (%d+) (%-?%d+) ([01]);') do
+  for unit, limit, window, left, of in string.gmatch(text, '([^ ;]*) (%d+) (%d+) (%-?%d+) (%l+);') do
     limit, window, left = tonumber(limit), tonumber(window), tonumber(left)
-    for _, entry in ipairs(own == '1' and limits.own or limits.shared) do
-      local follows = entry.adaptive and entry.unit == unit and (own == '0' or entry.tenants)
+    for _, entry in ipairs(of == 'account' and limits.shared or limits.own) do
+      local follows = entry.adaptive and entry.unit == unit and (of == 'account' or of == 'tenant' and entry.tenants or of == 'endpoint' and entry.endpoints)
       local spec = follows and entry.published
       if spec and limit > 0 and window > 0 and not spec.c then
         local rate = spec.w and spec.b / spec.w or spec.r / spec.p
