@@ -11,8 +11,8 @@ FLEETS := /internal/test/(e2e|faults)$$
 CORE := /(queue|throttle|throttle/httplimit)$$
 TIMED := ^TestTimed
 # Their tests that take one step after the other, so that the race detector has nothing to see, and that
-# take several times as long with it.
-STEPS := ^Test(ArchiveMoves|BurstAroundAnEdge|CancelManyForgetsNone|CapacityIsUsed|CounterSustainsItsRate|Events|HundredThousandTenants|LawOverChanges|LayersAtRandom|MeteredLimitIsUsed|Model|NoTenantMeetsAFieldOfOurs|NothingIsLostOrWonByRounding|OverridesFollowTheLimits|PeriodicOverlapModel|PlainAnswersAlike|PolicingNeverGains|RedisPageNamesTheCode|RetryAfterIsTheMoment|ScriptsOnDamagedState|SettleGivesBackAnyPart|VerbsByState|WorkersFollowPauses)$$
+# take several times as long with it, or to compile.
+STEPS := ^(ExampleTransport_.*|Test(ArchiveMoves|BurstAroundAnEdge|CancelManyForgetsNone|CapacityIsUsed|CounterSustainsItsRate|Events|HundredThousandTenants|LawOverChanges|LayersAtRandom|MeteredLimitIsUsed|Model|NoTenantMeetsAFieldOfOurs|NothingIsLostOrWonByRounding|OverridesFollowTheLimits|PeriodicOverlapModel|PlainAnswersAlike|PolicingNeverGains|RedisPageNamesTheCode|RetryAfterIsTheMoment|ScriptsOnDamagedState|SettleGivesBackAnyPart|VerbsByState|WorkersFollowPauses))$$
 # Packages tested without the race detector, which takes several times the processor: models, which
 # start no goroutines or take their time; those whose tests judge programs, in which it would watch
 # only the tests; and, but for make test-long, those with which the libraries of providers would be

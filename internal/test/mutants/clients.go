@@ -9,7 +9,7 @@ var clientMutants = []mutant{
 		"missing write", "adaptive limits follow a provider's answers", "cmd/worker TestQuotasAreFollowed",
 	},
 	{
-		"cmd/worker/webhooks.go", `Quota: func(ctx context.Context, quota clients.Quota) { passOn(ctx, quota, queue.QuotaOfEndpoint) },`, `Quota: func(ctx context.Context, quota clients.Quota) { passOn(ctx, quota, queue.QuotaOfTenant) },`,
+		"cmd/worker/webhooks.go", `Quota:         func(ctx context.Context, quota clients.Quota) { passOn(ctx, quota, queue.QuotaOfEndpoint) },`, `Quota: func(ctx context.Context, quota clients.Quota) { passOn(ctx, quota, queue.QuotaOfTenant) },`,
 		"wrong key", "limits per endpoint follow what its receiver says", "cmd/worker TestQuotasAreFollowed",
 	},
 	{
