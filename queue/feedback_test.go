@@ -212,7 +212,7 @@ func TestAdaptiveLimit(t *testing.T) {
 		}
 	}
 	parts := func() string {
-		return client.HGet(t.Context(), store.Key(r.queue, "adapt"), store.Key(r.queue, "b:tenant:a")).Val()
+		return client.Get(t.Context(), store.Key(r.queue, "adapt:tenant:a")).Val()
 	}
 	var got, since int64
 	for _, want := range []int64{512, 512, 256} {

@@ -232,7 +232,9 @@ func TestWhatFollowsAQuota(t *testing.T) {
 	limit := func(name string, per ...string) limits.Limit {
 		return limits.Limit{Name: name, Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(64), Burst: 50, Per: per, Adaptive: true}
 	}
-	r := startRig(t, -1, limitsOf(limit("account"), limit("tenant", "tenant"), limit("endpoint", limits.EndpointAttribute), limit("both", "tenant", limits.EndpointAttribute)), nil)
+	season := limit("season", limits.EndpointAttribute) // of which what remains for a second says nothing
+	season.Algorithm, season.Rate, season.Burst = throttle.FixedWindow, throttle.Rate{Count: 9000, Period: 100 * 24 * time.Hour}, 0
+	r := startRig(t, -1, limitsOf(limit("account"), limit("tenant", "tenant"), limit("endpoint", limits.EndpointAttribute), limit("both", "tenant", limits.EndpointAttribute), season), nil)
 	script := store.NewScript(`
 local now, all = clock(), {}
 local found = lane_limits(lane_name('a', ';endpoint=h:1'), now)
@@ -245,9 +247,9 @@ return table.concat(all, ', ')`)
 		said Quota
 		want string // of each limit: its parts of 1024, and what is left of its bucket
 	}{
-		{Quota{Limit: 32, Window: time.Second}, "account 512 50, tenant 1024 50, endpoint 1024 50, both 1024 50"},
-		{Quota{Of: QuotaOfTenant, Limit: 8, Window: time.Second}, "account 512 50, tenant 128 50, endpoint 1024 50, both 1024 50"},
-		{Quota{Of: QuotaOfEndpoint, Limit: 16, Window: time.Second, Remaining: new(int64(3))}, "account 512 50, tenant 128 50, endpoint 256 3, both 256 3"},
+		{Quota{Limit: 32, Window: time.Second}, "account 512 50, tenant 1024 50, endpoint 1024 50, both 1024 50, season 1024 9000"},
+		{Quota{Of: QuotaOfTenant, Limit: 8, Window: time.Second}, "account 512 50, tenant 128 50, endpoint 1024 50, both 1024 50, season 1024 9000"},
+		{Quota{Of: QuotaOfEndpoint, Limit: 16, Window: time.Second, Remaining: new(int64(3))}, "account 512 50, tenant 128 50, endpoint 256 3, both 256 3, season 1024 9000"},
 	} {
 		c := &call{quotas: []Quota{step.said}}
 		reply, err := script.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, c.told(0, true, false))

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
@@ -81,7 +82,7 @@ func TestTransport(t *testing.T) {
 	}
 	// As after a job's call: its buckets stop, too, and an adaptive limit falls.
 	client := r.server.Client()
-	if lowered := client.HKeys(t.Context(), store.Key(r.queue, "adapt")).Val(); len(lowered) != 1 || !strings.HasSuffix(lowered[0], "b:slows:b") {
+	if lowered := redistest.Keys(t, client, store.Key(r.queue, "adapt:*")); len(lowered) != 1 || !strings.HasSuffix(lowered[0], "adapt:slows:b") {
 		t.Errorf("lowered: %v", lowered)
 	}
 	if bucket := client.Get(t.Context(), store.Key(r.queue, "b:tenant:b")).Val(); !strings.Contains(bucket, " !") {

@@ -125,7 +125,7 @@ func TestRecoveryOfAnAdaptiveLimitWakes(t *testing.T) {
 	r := startRig(t, -1, limitsOf(daily), nil)
 	client := r.server.Client()
 	now := client.Time(t.Context()).Val()
-	client.HSet(t.Context(), store.Key(r.queue, "adapt"), store.Key(r.queue, "b:daily:a"), fmt.Sprintf("512 1024 %d 1024 0", now.UnixMicro()))
+	client.Set(t.Context(), store.Key(r.queue, "adapt:daily:a"), fmt.Sprintf("512 1024 %d 1024 0", now.UnixMicro()), 0)
 	r.enqueue(t, "a", 4)
 	if ids := r.release(t, r.dispatcher(), 100); len(ids) != 2 {
 		t.Fatalf("%d jobs went under half of 4", len(ids))
@@ -341,7 +341,7 @@ func TestWhatIsLeftExpires(t *testing.T) {
 	r.run(t)
 	r.seen.wait(t, string(lifecycle.Throttled), 1)
 	client := r.server.Client()
-	for _, name := range []string{"vtime", "adapt", "metered:mine:a"} {
+	for _, name := range []string{"vtime", "adapt:mine:slow", "metered:mine:a"} {
 		until(t, name+" is written", func() bool { return client.Exists(t.Context(), store.Key(r.queue, name)).Val() == 1 })
 		if ttl := client.TTL(t.Context(), store.Key(r.queue, name)).Val(); ttl <= 0 {
 			t.Errorf("%s never expires", name)

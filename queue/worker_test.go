@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/test/pacer"
 	"github.com/headgate/headgate/internal/test/redistest"
@@ -299,8 +300,12 @@ func TestUnusedSlotIsGivenBack(t *testing.T) {
 		used(2)
 		back()
 		over()
-		r.release(t, round, 100) // without the permit it has to wait, until its lane is swept
+		// As if its tenant had been paused until now: nobody looks at its lane for an hour.
+		for _, lane := range client.SMembers(ctx, asynqwire.Key(r.queue, "groups")).Val() {
+			client.ZAdd(ctx, store.Key(r.queue, "waiting"), redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMicro()), Member: lane})
+		}
 		replan()
+		used(1)
 		until(t, "it goes again", func() bool {
 			r.release(t, round, 100)
 			return r.field(t, id, "state") == "active"
@@ -369,6 +374,89 @@ func TestSlotThatIsOverIsGivenBack(t *testing.T) {
 	if n := client.LLen(ctx, store.Key(r.queue, "b:day:a")).Val() - 1; n != 2 {
 		t.Errorf("%d permits are used; want 2", n)
 	}
+}
+
+// TestSlotIsGivenBackOnce: however often a call of dispatch looks at a job whose slot is over, its permits come back once.
+func TestSlotIsGivenBackOnce(t *testing.T) {
+	t.Parallel()
+	season := limits.Limit{Name: "season", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Period: 100 * 24 * time.Hour}, Per: []string{"tenant"}}
+	r := startRig(t, -1, limitsOf(sharedBy(1000), season), nil)
+	ctx, client, round := t.Context(), r.server.Client(), r.dispatcher()
+	var jobs []string
+	for range 3 {
+		for _, tenant := range []string{"a", "b"} { // which have their turns one after the other
+			jobs = append(jobs, r.add(t, func(j *Job) { j.Tenant = tenant }))
+		}
+	}
+	all := func() bool {
+		r.release(t, round, 100)
+		return !slices.ContainsFunc(jobs, func(id string) bool { return r.field(t, id, "state") != "active" })
+	}
+	until(t, "they go", all)
+	r.giveBack(t, jobs...)
+	for _, id := range jobs {
+		_, latest := parseSlot(t, r.field(t, id, "hg_slot"))
+		until(t, "the slot is over", func() bool { return client.Time(ctx).Val().UnixMicro() > latest })
+	}
+	until(t, "they go again", all)
+	for _, tenant := range []string{"a", "b"} {
+		if fields := strings.Fields(client.Get(ctx, store.Key(r.queue, "b:season:"+tenant)).Val()); len(fields) < 4 || fields[3] != "3" {
+			t.Errorf("the window of %s holds %q; want 3 permits used", tenant, fields)
+		}
+	}
+}
+
+// TestSlotAheadIsWaitedFor: a job that its worker gives back long before its slot goes when the slot comes, though its
+// limits are used up: they count it already.
+func TestSlotAheadIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	day := limits.Limit{Name: "day", Algorithm: throttle.SlidingWindowLog, Rate: throttle.Rate{Count: 2, Period: 24 * time.Hour}, Per: []string{"tenant"}}
+	r := startRig(t, -1, limitsOf(perTenant(4), day), nil) // a slot each 250 ms, which dispatch does not look ahead
+	ctx, client, round := t.Context(), r.server.Client(), r.dispatcher()
+	r.add(t, nil)
+	r.release(t, round, 1)
+	id := r.add(t, nil)
+	r.hold(t, id, "w:1")
+	if answer := r.slotOf(t, id); answer != "go" {
+		t.Fatal(answer)
+	}
+	r.giveBack(t, id)
+	r.release(t, round, 100)
+	for _, lane := range client.ZRangeWithScores(ctx, store.Key(r.queue, "waiting"), 0, -1).Val() {
+		if wait := time.UnixMicro(int64(lane.Score)).Sub(client.Time(ctx).Val()); wait > time.Second {
+			t.Errorf("lane %v is looked at in %v", lane.Member, wait)
+		}
+	}
+	until(t, "it goes", func() bool {
+		r.release(t, round, 100)
+		return r.field(t, id, "state") == "active"
+	})
+}
+
+// TestSlotAheadIsNotAskedFor: a lane whose job has a slot ahead is not looked at until then, whatever its limits admit.
+func TestSlotAheadIsNotAskedFor(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(sharedBy(1000)), nil)
+	ctx, client := t.Context(), r.server.Client()
+	tries := 0
+	until(t, "it was looked at in time", func() bool {
+		tries++
+		tenant := fmt.Sprint("t", tries)
+		id, now := r.add(t, func(j *Job) { j.Tenant = tenant }), client.Time(ctx).Val().UnixMicro()
+		slot := now + (2*store.Horizon - 50*time.Millisecond).Microseconds()
+		client.HSet(ctx, asynqwire.Key(r.queue, "t:"+id), "hg_slot", fmt.Sprintf("%d %d %d %d", slot, slot, now, now))
+		r.release(t, r.dispatcher(), 100)
+		if client.Time(ctx).Val().UnixMicro() > slot-store.Horizon.Microseconds() {
+			return false
+		}
+		lanes := client.ZRangeWithScores(ctx, store.Key(r.queue, "waiting"), 0, -1).Val()
+		if !slices.ContainsFunc(lanes, func(lane redis.Z) bool {
+			return strings.HasPrefix(lane.Member.(string), tenant) && int64(lane.Score) == slot
+		}) {
+			t.Errorf("waiting: %v; want %s at %d", lanes, tenant, slot)
+		}
+		return true
+	})
 }
 
 func TestConcurrencyLimit(t *testing.T) {

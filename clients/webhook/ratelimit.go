@@ -32,11 +32,12 @@ const (
 //
 //	X-RateLimit-Remaining: 3
 //
-// Of several limits, the one with the shortest window says the rate, because the others do not
-// mind if their calls come that fast, and the one with the fewest calls left says what remains.
+// Of several limits it is the one with the shortest window: calls may come at its rate until a
+// longer window is used up, which the receiver says with 429 and Retry-After.
 func quotaOf(header http.Header) *clients.Quota {
 	q := clients.Quota{Name: "requests"}
 	other := map[string]bool{} // the names of limits on something else than requests
+	windows := map[string]time.Duration{}
 	for _, policy := range append(items(header, "Ratelimit-Policy"), items(header, "Ratelimit-Limit")...) {
 		limit := policy.Value
 		if _, isNumber := limit.(int64); !isNumber {
@@ -48,6 +49,7 @@ func quotaOf(header http.Header) *clients.Quota {
 		}
 		seconds, _ := policy.Params.Get("w")
 		n, window := within(limit, maxLimit), time.Duration(within(seconds, int64(maxWindow/time.Second)))*time.Second
+		windows[fmt.Sprint(policy.Value)] = window
 		if n > 0 && window > 0 && (q.Window == 0 || window < q.Window) {
 			q.Limit, q.Window = n, window
 		}
@@ -58,7 +60,8 @@ func quotaOf(header http.Header) *clients.Quota {
 		}
 	}
 	for _, limit := range items(header, "Ratelimit") {
-		if r, ok := limit.Params.Get("r"); ok && !other[fmt.Sprint(limit.Value)] {
+		name := fmt.Sprint(limit.Value)
+		if r, ok := limit.Params.Get("r"); ok && !other[name] && windows[name] <= q.Window {
 			left(r)
 		}
 	}

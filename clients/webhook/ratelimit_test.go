@@ -43,9 +43,9 @@ func TestQuotaOf(t *testing.T) {
 		"no window":       {header("RateLimit-Policy", `"default";q=100`, "RateLimit", `"default";r=7;t=30`), "0 0s 7"},
 		"no policy":       {header("RateLimit", `"default";r=0;t=30`), "0 0s 0"},
 		"a partition key": {header("RateLimit-Policy", `"peruser";q=100;w=60;pk=:cHsdsRa894==:`), "100 1m0s -"},
-		"several, the shortest window and the least that remains": {
+		"several, the shortest window": {
 			header("RateLimit-Policy", `"day";q=1000;w=86400, "burst";q=10;w=1`, "RateLimit-Policy", `"hour";q=100;w=3600`, "RateLimit", `"burst";r=9;t=1, "day";r=2;t=900, "hour";r=40;t=9`),
-			"10 1s 2",
+			"10 1s 9",
 		},
 		"requests, by name": {header("RateLimit-Policy", `"a";q=5;w=1;qu="requests"`, "RateLimit", `"a";r=3`), "5 1s 3"},
 		"other units": {

@@ -31,7 +31,7 @@ type Config struct {
 
 	// Quota gets what an answer says of the receiver's limit on requests, before Send returns. It is
 	// called with Send's ctx, concurrently, and only for answers that say something of it. nil means
-	// that nobody wants to know.
+	// that it is ignored.
 	Quota func(ctx context.Context, quota clients.Quota)
 
 	// RetryNotFound is how long after its first attempt a job is retried if the receiver answers

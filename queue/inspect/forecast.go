@@ -44,8 +44,7 @@ type forecast struct {
 	rules     limits.Queue // without the differences of tenants
 	limits    effective.Limits
 	windows   string            // the calendars, for scripts
-	adapt     map[string]string // state of adaptive limits, by bucket
-	ramps     map[string]string // state of limits with a ramp, by bucket
+	beside    map[string]string // states of adaptive limits and of those with a ramp, by key
 	hours     map[string][]float64
 	calendars [][]int64 // by limit; nil: none
 	pauses    map[string]string
@@ -100,7 +99,7 @@ type limitSeen struct {
 func readForecast(ctx context.Context, client redis.UniversalClient, queue string, rest func(time.Duration)) (*forecast, error) {
 	f := &forecast{
 		queue: queue, part: 1, run: &modelRun{}, laneAt: map[string]int{}, bucketAt: map[string]int{},
-		hours: map[string][]float64{}, logs: map[int][2]float64{}, ramps: map[string]string{},
+		hours: map[string][]float64{}, logs: map[int][2]float64{}, beside: map[string]string{},
 	}
 	groups := asynqwire.Key(queue, "groups")
 	pipe := client.Pipeline()
@@ -110,7 +109,6 @@ func readForecast(ctx context.Context, client redis.UniversalClient, queue strin
 	first := pipe.SScan(ctx, groups, 0, "", store.MaxKeys)
 	pauses := pipe.HScan(ctx, store.Key(queue, "pauses"), 0, "", store.MaxKeys)
 	overrides := pipe.HScan(ctx, store.Key(queue, "overrides"), 0, "", store.MaxKeys)
-	adapt := pipe.HScan(ctx, store.Key(queue, "adapt"), 0, "", store.MaxKeys)
 	if err := store.Execute(ctx, pipe); err != nil {
 		return nil, err
 	}
@@ -133,9 +131,6 @@ func readForecast(ctx context.Context, client redis.UniversalClient, queue strin
 		return nil, err
 	}
 	if err := f.limits.ReadOverrides(changed); err != nil {
-		return nil, err
-	}
-	if f.adapt, err = restOf(ctx, client, store.Key(queue, "adapt"), adapt); err != nil {
 		return nil, err
 	}
 	names, err := lanesToRead(ctx, client, groups, all.Val(), first, rest)
@@ -260,10 +255,10 @@ func (f *forecast) readSome(ctx context.Context, client redis.UniversalClient, n
 	for chunk := range slices.Chunk(f.buckets[firstBucket:], store.MaxKeys) {
 		states = append(states, pipe.MGet(ctx, chunk...))
 	}
-	grow := f.ramped(f.buckets[firstBucket:])
-	grown := make([]*redis.StringCmd, len(grow))
-	for i, bucket := range grow {
-		grown[i] = pipe.Get(ctx, f.rampKey(bucket))
+	beside := f.keysBeside(f.buckets[firstBucket:])
+	texts := make([]*redis.StringCmd, len(beside))
+	for i, key := range beside {
+		texts[i] = pipe.Get(ctx, key)
 	}
 	lengths, alone := make([]*redis.IntCmd, len(lanes)), false
 	for i := range lanes {
@@ -288,8 +283,8 @@ func (f *forecast) readSome(ctx context.Context, client redis.UniversalClient, n
 	for _, state := range states {
 		f.texts = append(f.texts, state.Val()...)
 	}
-	for i, text := range grown {
-		f.ramps[grow[i]] = text.Val()
+	for i, text := range texts {
+		f.beside[beside[i]] = text.Val()
 	}
 	waiting := map[string]int64{}
 	if alone {

@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/queue/internal/effective"
-	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 )
 
@@ -50,7 +48,7 @@ func (f *forecast) grows(i int, l *lane) (growing *limits.Ramp, r ramp, known bo
 	if _, changed := f.limits.Override(limit.Name, l.Tenant); changed {
 		return nil, r, false
 	}
-	_, err := fmt.Sscan(f.ramps[f.buckets[l.buckets[i]]], &r.start, &r.counted, &r.calls, &r.rejected)
+	_, err := fmt.Sscan(f.beside[f.keyBeside(ofRamp, f.buckets[l.buckets[i]])], &r.start, &r.counted, &r.calls, &r.rejected)
 	return limit.Ramp, r, err == nil
 }
 
@@ -121,25 +119,4 @@ func (f *forecast) rampState(i int, l *lane) *RampState {
 		s.Rejected = float64(r.rejected) / float64(max(r.calls, 1))
 	}
 	return s
-}
-
-// rampKey returns the key of what is known of a bucket that grows.
-func (f *forecast) rampKey(bucket string) string {
-	return store.Key(f.queue, "ramp:"+strings.TrimPrefix(bucket, store.Key(f.queue, "b:")))
-}
-
-// ramped returns the buckets of limits with a ramp.
-func (f *forecast) ramped(buckets []string) (grow []string) {
-	for _, limit := range f.rules.Limits {
-		if limit.Ramp == nil {
-			continue
-		}
-		prefix := store.Key(f.queue, "b:"+limit.Name+":")
-		for _, bucket := range buckets {
-			if strings.HasPrefix(bucket, prefix) {
-				grow = append(grow, bucket)
-			}
-		}
-	}
-	return grow
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,10 +55,10 @@ return {string.format('%.0f', now.p), string.format('%.0f', now.r), string.forma
 		l := lane{Lane: store.ParseLane("a"), buckets: []int{0}}
 		bucket := store.BucketKey(queue, limit, &l.Lane)
 		set := limits.Queue{Limits: []limits.Limit{limit}}
-		f := &forecast{queue: queue, now: now, rules: set, buckets: []string{bucket}, ramps: map[string]string{bucket: text}}
+		f := &forecast{queue: queue, now: now, rules: set, buckets: []string{bucket}, beside: map[string]string{store.Key(queue, "ramp:"+strings.TrimPrefix(bucket, store.Key(queue, "b:"))): text}}
 		f.limits.Queue, f.limits.Now = effective.StoreQueue(set, nil), now
 		f.setCalendars()
-		if err := client.Set(t.Context(), f.rampKey(bucket), text, 0).Err(); err != nil {
+		if err := client.Set(t.Context(), f.keyBeside(ofRamp, bucket), text, 0).Err(); err != nil {
 			t.Fatal(err)
 		}
 		calendars, err := f.limits.Queue.Calendars(now)

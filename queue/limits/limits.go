@@ -120,7 +120,7 @@ type Limit struct {
 	// Adaptive lets the rate follow what the provider says in its answers
 	// ([queue.SetQuota]), and fall when it asks for fewer calls and rise again
 	// while it does not; the limit's own rate is the most. Only a limit with a
-	// rate has it, of the whole queue, per tenant or per endpoint.
+	// rate can be adaptive, and only one of the whole queue, per tenant or per endpoint.
 	Adaptive bool
 
 	// Ramp lets the rate grow from a smaller one, for each bucket from its first call on. nil: it is the
@@ -300,7 +300,7 @@ func (l Limit) Validate() error {
 		wrong("adaptive", "only a limit with a rate adapts")
 	}
 	if l.Adaptive && len(l.Per) > 0 && !slices.Equal(l.Per, []string{"tenant"}) && !slices.Contains(l.Per, EndpointAttribute) {
-		wrong("adaptive", "only a limit of the whole queue, per tenant or per endpoint adapts: answers concern nothing else")
+		wrong("adaptive", "only a limit of the whole queue, per tenant or per endpoint adapts, because answers concern nothing else: leave it out, or change per")
 	}
 	if l.Ramp != nil {
 		l.validateRamp(wrong)

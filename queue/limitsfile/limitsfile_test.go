@@ -183,7 +183,7 @@ line 6: queues.ai.limits[1].unit: a concurrency counts jobs, whatever they cost
 line 7: queues.ai.limits[2].unit: must be a word, not a list
 line 8: queues.ai.max_queue: 0 must be at least 1
 line 9: queues.ai.send_window: unknown field; did you mean "send_windows"?
-line 13: queues.email.limits[0].adaptive: only a limit of the whole queue, per tenant or per endpoint adapts: answers concern nothing else
+line 13: queues.email.limits[0].adaptive: only a limit of the whole queue, per tenant or per endpoint adapts, because answers concern nothing else: leave it out, or change per
 line 13: queues.email.limits[0].unit: "To kens" must be 1 to 64 of a-z, 0-9 and '_'
 line 14: queues.email.max_queue: must be a whole number, not "many"
 line 16: queues.email.send_windows.*: "Mon-Fri 09:00-18:00": the time zone is missing at the end; write it like "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"

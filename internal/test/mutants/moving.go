@@ -75,6 +75,18 @@ var movingMutants = []mutant{
 		"missing write", "a job that goes again does not keep the permits of its old slot", "queue TestSlotThatIsOverIsGivenBack",
 	},
 	{
+		"queue/internal/store/lanes.lua", `slots_back[id] = true`, ``,
+		"missing write", "the permits of a slot that is over come back once", "queue TestSlotIsGivenBackOnce",
+	},
+	{
+		"queue/internal/store/sweep.lua", `_, job.kept_c, job.kept_position, job.back = slot_read(task[5])`, `_, job.kept_c, job.kept_position = slot_read(task[5])`,
+		"missing write", "the permits of a slot that is over come back while its lane waits", "queue TestUnusedSlotIsGivenBack",
+	},
+	{
+		"queue/internal/store/dispatch.lua", `if has_slot(job) then job.own, job.binding = job.kept_e, nil end -- its limits count it already`, ``,
+		"missing branch", "a job with a slot does not wait for limits that count it already", "queue TestSlotAheadIsWaitedFor",
+	},
+	{
 		"queue/internal/store/lease_ask.lua", `local function early(b) return b.kind == 'quota' and b.version == 0 and b.from > now + shift end`, `local function early(b) return false end`,
 		"missing condition", "what was given ahead of a quota counts in its own window", "queue TestWhatIsUsedWhenPartitionsChange",
 	},

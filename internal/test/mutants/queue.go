@@ -284,6 +284,10 @@ var queueMutants = []mutant{
 		"missing condition", "what a receiver says holds back its own calls alone", "queue TestWhatFollowsAQuota",
 	},
 	{
+		"queue/internal/store/lanes.lua", `if spec and left >= 0 and (spec.c and spec.c[2] - spec.c[1] or size(spec)) <= math.max(window, 60000000) then`, `if spec and left >= 0 then`,
+		"missing condition", "what remains for a second does not use up a day", "queue TestWhatFollowsAQuota",
+	},
+	{
 		"queue/quota.go", `if q.Remaining != nil && took < freshQuota {`, `if q.Remaining != nil {`,
 		"missing condition", "what remained before a long call is not believed", "queue TestSetQuota",
 	},
@@ -438,7 +442,7 @@ var queueMutants = []mutant{
 		"no bound", "a call looks at a bounded number of damaged jobs", "queue TestManyGhosts",
 	},
 	{
-		"queue/internal/store/dispatch.lua", `if job.kept_c > now and job.kept_e <= horizon then return go_with_kept_slot end`, `if job.kept_c > now then return go_with_kept_slot end`,
+		"queue/internal/store/dispatch.lua", `local function has_slot(job) return job.kept_c > now and job.kept_e <= horizon + horizon - now end`, `local function has_slot(job) return job.kept_c > now end`,
 		"clock", "a slot that was given before the clock was set back is given up", "queue TestNoFarSlotIsUsed",
 	},
 	{

@@ -39,8 +39,12 @@ var rampMutants = []mutant{
 		"rounding", "a day of 23 hours is a day of a ramp", "queue TestRampOverDays",
 	},
 	{
-		"queue/internal/mover/rest.go", `case "b", "ramp":`, `case "b":`,
+		"queue/internal/mover/rest.go", `case "b", "ramp", "adapt":`, `case "b":`,
 		"missing write", "a tenant that moves keeps its ramp", "queue/internal/mover TestMove$",
+	},
+	{
+		"queue/internal/mover/rest.go", `case "b", "ramp", "adapt":`, `case "b", "ramp":`,
+		"missing write", "a tenant that moves keeps what its provider admits", "queue/internal/mover TestMove$",
 	},
 	{
 		"queue/gate.go", `v.told = current.told(took, adapts, grows && answer != "")`, `v.told = current.told(took, adapts, false)`,

@@ -68,7 +68,7 @@ func ownerOf(name string, places map[string]int) (tenant string, ok bool) {
 	switch what {
 	case "unique":
 		tenant, _, ok = strings.Cut(rest, ":")
-	case "b", "ramp":
+	case "b", "ramp", "adapt":
 		limit, values, _ := strings.Cut(rest, ":")
 		all := strings.Split(values, ";")
 		if i, of := places[limit]; of && i < len(all) {
@@ -127,7 +127,7 @@ func (c *carrier) rest(ctx context.Context) error {
 		return err
 	}
 	hashes := map[string]map[string]string{}
-	for _, name := range []string{"tenants", "overrides", "pauses", "adapt"} {
+	for _, name := range []string{"tenants", "overrides", "pauses"} {
 		err := c.do(ctx, func(ctx context.Context) (err error) {
 			hashes[name], err = store.ScanHash(ctx, c.Redis, store.Key(c.home, name))
 			return err
@@ -159,12 +159,6 @@ func (c *carrier) rest(ctx context.Context) error {
 		}
 		for _, name := range keys[tenant] {
 			here.add("DEL", name)
-			from, to := store.Key(c.home, name), store.Key(arrives, name)
-			if level := hashes["adapt"][from]; level != "" {
-				there.add("HSET", "adapt", to, level)
-				there.add("PEXPIRE", "adapt", adaptKept.Milliseconds())
-				here.add("HDEL", "adapt", from)
-			}
 		}
 		for _, id := range entries[tenant] {
 			if err := c.ticks(ctx, id, &there); err != nil {
@@ -196,9 +190,6 @@ func (c *carrier) rest(ctx context.Context) error {
 	}
 	return nil
 }
-
-// adaptKept is how long the levels of adaptive limits are kept: see adapt_save in lanes.lua.
-const adaptKept = 15 * time.Minute
 
 // pauseKept returns until when a pause is kept, µs, as lanes.lua keeps it.
 func pauseKept(text string) int64 {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/redisclient"
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
@@ -118,6 +119,8 @@ func fill(t *testing.T, server *redistest.Server, n int) {
 	home := partition.Layout{Queue: "q", N: n}.Home(tenant(4))
 	client.ZAdd(ctx, store.Key(home, "periodic"), redis.Z{Score: 1_795_000_000, Member: "daily"})
 	client.Set(ctx, store.Key(home, "tick:daily"), "- 1795000000 0 0", time.Hour)
+	home = partition.Layout{Queue: "q", N: n}.Home(tenant(5))
+	client.Set(ctx, store.Key(home, "adapt:tenant:"+rediskey.Escape(tenant(5))), "512 1024 1795000000000000 1024 0", time.Hour)
 }
 
 // content returns what partitions have of tenants and their jobs, as text by the name that it would have in an
@@ -162,7 +165,7 @@ func content(t *testing.T, client redis.UniversalClient, l partition.Layout) map
 			what := strings.TrimPrefix(key, prefix)
 			kind, rest, _ := strings.Cut(what, ":")
 			switch kind {
-			case "b", "ramp":
+			case "b", "ramp", "adapt":
 				values := strings.Split(rest[strings.Index(rest, ":")+1:], ";")
 				value := client.Get(ctx, key).Val()
 				if value == "" {

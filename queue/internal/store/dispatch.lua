@@ -44,7 +44,8 @@
 --   it is paused                 paused: the lane waits for the end of the pause
 --   no permit is left            no_permit: the lane waits for one in the blocked set
 --   the caller has no room       no_room_left: end the round; the lane keeps its place
---   its last slot is still good  go_with_kept_slot: ask no limit
+--   its last slot is still good  go_with_kept_slot: ask no limit; or later, if the slot is beyond
+--                                the horizon: the lane waits for it
 --   the lane had its share, or   not_its_turn: the lane waits for its own limits
 --   they admit the job later
 --   its deadline comes first     go_expired: the worker puts it away; no limit is charged
@@ -656,10 +657,15 @@ end
 -- holds_due is when the first of the pauses and kept limits that were met ends.
 local holds_due = math.huge
 
+-- has_slot reports whether a job has a slot that its worker did not use, and that is not over. One that is far ahead is
+-- from before the clock was set back.
+local function has_slot(job) return job.kept_c > now and job.kept_e <= horizon + horizon - now end
+
 -- weigh computes what holds a job back: its pauses, concurrency limits and own limits.
 local function weigh(lane, job)
   local limits = job_limits(lane, job.msg, now)
   slot_ask(job, limits, limits.own, pausing, now)
+  if has_slot(job) then job.own, job.binding = job.kept_e, nil end -- its limits count it already
   earliest_all(limits.shared, now, now, job.costs) -- may raise: a tenant's values apply to these, too
 end
 
@@ -785,7 +791,7 @@ local function row(turn, job)
   if job.paused > now then return paused end
   if job.blocked then return no_permit end
   if no_room() then return no_room_left end
-  if job.kept_c > now and job.kept_e <= horizon then return go_with_kept_slot end
+  if has_slot(job) then return job.kept_e <= horizon and go_with_kept_slot or later end
   if turn.taken > 0 and had_share(turn, limits) then return not_its_turn end
   if own > (turn.share < math.huge and turn.s + patience or turn.due_us) then return not_its_turn end
   job.all, job.held_by = earliest_all(limits.all, now, math.max(turn.s, own), job.costs)

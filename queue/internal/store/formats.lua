@@ -193,7 +193,7 @@ end
 
 local function run_kept(text) return string.find(text, '^%l+ %l* %d+ %d+ %d+ %d+ 1 ') ~= nil end
 
--- adapt holds "low high since_us told at_us" for each bucket of an adaptive limit, in 1024ths of its rate: between
+-- adapt:<limit>:<values> holds "low high since_us told at_us" of a bucket of an adaptive limit, in 1024ths of its rate: between
 -- which levels it looks for what the provider admits, and since when; and what the provider says that it admits, and
 -- when it said so. adapt_read returns nil if the text has another form.
 local function adapt_write(a)

@@ -43,7 +43,7 @@
 --   totals      hash: 'enqueued' -> accepted jobs; 'direct' -> slots of calls without a job; 'pauses' and 'limits' -> number of their
 --               changes; more in record.lua
 --   skips       hash: lane -> jobs that went since one of lower priority did
---   adapt       hash: bucket -> what is known of the rate that the provider admits, see formats.lua
+--   adapt:<limit>:<values>   what is known of the rate that the provider admits, of a bucket, see formats.lua
 --   deadlines   sorted set: id -> deadline, µs, for jobs that have one
 --   unique:<tenant>:<key>   id of the job that holds a key. It expires with its window, or
 --               KEY_MS after its job was due and the key was last asked for
@@ -242,9 +242,11 @@ local function level_at(a, t)
   return risen, ends + rises * RISE_US, risen < adapting.parts and level
 end
 
+local function adapt_key(bucket) return headgate .. 'adapt:' .. string.sub(bucket, #headgate + 3) end
+
 -- adapt_of returns what is known of what the provider admits; nil: nothing.
 local function adapt_of(key, now)
-  local a = adapting.saved[key] or adapt_read(read('HGET', headgate .. 'adapt', key))
+  local a = adapting.saved[key] or adapt_read(read('GET', adapt_key(key)))
   -- A time in the future means that the clock was set back.
   if a and a.low >= 1 and a.high >= a.low and a.high <= adapting.parts and a.told >= 1 and math.max(a.since, a.at) <= now + 1000000 then return a end
 end
@@ -278,8 +280,7 @@ end
 
 local function adapt_save(key, a)
   adapting.saved[key] = a
-  plan('HSET', headgate .. 'adapt', key, adapt_write(a))
-  plan('PEXPIRE', headgate .. 'adapt', 900000) -- by then all limits in it are whole again, and nothing is said any more
+  plan('SET', adapt_key(key), adapt_write(a), 'PX', 900000) -- by then the limit is whole again, and nothing is said any more
 end
 
 -- A ramp lets a bucket grow from its first call on, to so many times as much in each period as in the one before:
@@ -385,8 +386,10 @@ end
 
 -- hear notes what the provider says of its own limits: "unit limit window_us remaining of;...", limit 0 and remaining
 -- -1 if it says nothing of these. of is 'account', then limits of the whole queue follow, or 'tenant' or 'endpoint', then
--- those per tenant or per endpoint do. It never raises a limit beyond its own rate, or what a bucket has. "!1;" says that
--- the receiver rejected what was sent, and "!0;" that it did not; neither, that no limit has a ramp.
+-- those per tenant or per endpoint do. It never raises a limit beyond its own rate, or what a bucket has. What remains
+-- for a minute says nothing of a day, so it concerns only limits that are whole again within the window, or within a
+-- minute if that is longer. "!1;" says that the receiver rejected what was sent, and "!0;" that it did not; neither,
+-- that no limit has a ramp.
 local function hear(limits, now, text)
   for unit, limit, window, left, of in string.gmatch(text, '([^ ;]*) (%d+) (%d+) (%-?%d+) (%l+);') do
     limit, window, left = tonumber(limit), tonumber(window), tonumber(left)
@@ -406,7 +409,7 @@ local function hear(limits, now, text)
           adapt_save(entry.key, {low = adapting.parts, high = adapting.parts, since = 0, told = told, at = now})
         end
       end
-      if spec and left >= 0 then
+      if spec and left >= 0 and (spec.c and spec.c[2] - spec.c[1] or size(spec)) <= math.max(window, 60000000) then
         local more = math.floor(limit_left(entry.spec, bucket(entry, now), now)) - left
         if more > 0 then limit_charge(entry.spec, bucket(entry, now), now, more) end
       end
@@ -696,11 +699,17 @@ local function refund_all(list, now, slot, costs, marks)
   end
 end
 
+local slots_back = {} -- by job, the slots that this script has given back: a read does not show it yet
+
 -- slot_back gives back the permits of the slot, with the end c, that a job in a lane has: it is not to use it any more.
+-- What is damaged of them is not given back, and nothing is given back twice.
 local function slot_back(id, list, now, c, position, costs)
-  refund_all(list, now, c, costs, read('HGET', task_key(id), 'hg_marks'))
+  if slots_back[id] then return end
+  local marks = read('HGET', task_key(id), 'hg_marks')
   plan('HSET', task_key(id), 'hg_slot', slot_write(0, 0, position))
   plan('HDEL', task_key(id), 'hg_marks')
+  slots_back[id] = true
+  attempt('job ' .. id, function() refund_all(list, now, c, costs, marks) end)
 end
 
 -- correct_all gives back or charges the difference between what a call was given and what
@@ -848,17 +857,19 @@ end
 -- holds it would probe or is probing (job.paused, job.due, job.tries; only if pausing),
 -- the concurrency limit without a permit for it (job.blocked), and when the limits of the
 -- list admit it and which one determines that (job.own, job.binding). job.permits is nil
--- unless the job holds its permits already. If the job has a slot that is over, with the end
--- job.kept_c, and its worker gave it back before, at job.back, the slot's permits were not used, and
--- may be all that the job waits for.
+-- unless the job holds its permits already.
+--
+-- Before the limits are asked, it gives back the permits of a slot that is over, with the end job.kept_c, if the job's
+-- worker gave the job back before, at job.back: nobody used them, and they may be all that the job waits for.
 local function slot_ask(job, limits, list, pausing, now)
   job.limits, job.paused, job.due, job.tries, job.blocked = limits, 0, nil, nil, nil
+  if pausing then job.paused, job.due, job.tries = paused_until(limits.tenant, limits.kind, limits.endpoint, job.asks) end
+  if not job.permits then job.blocked = blocked_by(limits, now) end
   if (job.back or 0) > 0 and job.kept_c > 0 and job.kept_c <= now then
+    earliest_all(limits.all, now, now, job.costs) -- raises if a bucket is damaged, before one has changed
     slot_back(job.id, limits.all, now, job.kept_c, job.kept_position, job.costs)
     job.kept_c = 0
   end
-  if pausing then job.paused, job.due, job.tries = paused_until(limits.tenant, limits.kind, limits.endpoint, job.asks) end
-  if not job.permits then job.blocked = blocked_by(limits, now) end
   job.own, job.binding = earliest_all(list, now, math.max(now, job.paused), job.costs)
 end
 

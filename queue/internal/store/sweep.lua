@@ -39,6 +39,7 @@ local function ask(lane, id)
   return e, job.blocked, limits
 end
 
+-- look returns what ask says of a lane that may have to move, and when it is due now.
 local function look(lane)
   local id = read('ZRANGE', lane_key(lane), 0, 0)[1]
   if not id then return lane_close(lane, now) end
@@ -52,7 +53,10 @@ local function look(lane)
   end
   local due = tonumber(read('ZSCORE', headgate .. 'waiting', lane))
   if due and due <= now + SOON_US then return end
-  local e, blocked, limits = ask(lane, id)
+  return due, ask(lane, id)
+end
+
+local function put(lane, due, e, blocked, limits)
   if not due and read('SISMEMBER', headgate .. 'unserved:' .. limits.kind, lane) == 1 then return end
   if blocked then
     if read('SISMEMBER', blocked.blocked, lane) == 0 then plan('SADD', blocked.blocked, lane) end
@@ -125,7 +129,10 @@ if mends then
 end
 for _, lane in ipairs(slice[2]) do
   if tenant_wanted == '' or tenant_of(lane) == tenant_wanted then
-    attempt('lane ' .. lane, function() look(lane) end)
+    -- What ask gives back is given back, whatever is damaged of the rest.
+    local due, e, blocked, limits
+    attempt('lane ' .. lane, function() due, e, blocked, limits = look(lane) end)
+    if e then attempt('lane ' .. lane, function() put(lane, due, e, blocked, limits) end) end
     if mends then
       attempt('lane ' .. lane, function() mend(lane) end)
       attempt('lane ' .. lane, function() recount(lane) end)

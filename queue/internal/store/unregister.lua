@@ -18,7 +18,7 @@ jobs = jobs + read('HLEN', headgate .. 'leaving') + read('ZCARD', headgate .. 'a
 if ARGV[3] ~= '' and ARGV[3] ~= config().layout and read('HEXISTS', headgate .. 'limits', '*') == 1 then return -1 end
 if jobs > 0 or ARGV[2] ~= '1' then return jobs end
 for _, name in ipairs({
-  'limits', 'overrides', 'waiting', 'ready', 'unserved', 'vtime', 'skips', 'tenants', 'totals', 'adapt', 'pauses', 'pause_changes',
+  'limits', 'overrides', 'waiting', 'ready', 'unserved', 'vtime', 'skips', 'tenants', 'totals', 'pauses', 'pause_changes',
   'pause_ends', 'kinds', 'deadlines', 'watcher', 'lessor', 'archive', 'periodic', 'events', 'faults', 'moves', 'leaving',
   'counted',
 }) do plan('DEL', headgate .. name) end
