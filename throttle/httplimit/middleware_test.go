@@ -507,9 +507,16 @@ func TestConcurrency(t *testing.T) {
 			prefix, limit := prefix(t), atOnce("flying", 1)
 			handler := newInside()
 			m := mustMiddleware(t, client, MiddlewareConfig{Prefix: prefix, Rules: []Rule{{Limit: limit, Key: Everyone}}})
-			server := httptest.NewServer(m.Wrap(handler))
+			var serving sync.WaitGroup // a server does not wait for a request that was hijacked
+			wrapped := m.Wrap(handler)
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				serving.Add(1)
+				defer serving.Done()
+				wrapped.ServeHTTP(w, r)
+			}))
 			defer server.Close()
 			defer server.Client().CloseIdleConnections()
+			defer serving.Wait()
 			ask := func() (int, http.Header) {
 				resp, err := server.Client().Get(server.URL)
 				if err != nil {
