@@ -10,6 +10,7 @@ import (
 	"github.com/dunglas/httpsfv"
 
 	"github.com/headgate/headgate/clients"
+	"github.com/headgate/headgate/internal/httpcall"
 )
 
 const (
@@ -59,17 +60,9 @@ func quotaOf(header http.Header) *clients.Quota {
 			q.Remaining = &n
 		}
 	}
-	for _, limit := range items(header, "Ratelimit") {
-		name := fmt.Sprint(limit.Value)
-		if r, ok := limit.Params.Get("r"); ok && !other[name] && windows[name] <= q.Window {
-			left(r)
-		}
-	}
-	if all, err := httpsfv.UnmarshalDictionary(header.Values("Ratelimit")); err == nil {
-		if member, ok := all.Get("remaining"); ok {
-			if item, ok := member.(httpsfv.Item); ok {
-				left(item.Value)
-			}
+	for _, limit := range httpcall.ParseRateLimit(header.Values("Ratelimit")) {
+		if !other[limit.Name] && windows[limit.Name] <= q.Window {
+			left(limit.Remaining)
 		}
 	}
 	for _, name := range []string{"Ratelimit-Remaining", "X-Ratelimit-Remaining"} {

@@ -87,9 +87,9 @@ func exhausted(h http.Header, now time.Time) (longest time.Duration, header stri
 			found(counter[0], length)
 		}
 	}
-	for _, item := range parseRateLimit(h["Ratelimit"]) {
-		if item.remaining == 0 && item.window >= 0 {
-			found("RateLimit", inSeconds(float64(item.window)))
+	for _, item := range ParseRateLimit(h["Ratelimit"]) {
+		if item.Remaining == 0 && item.Window >= 0 {
+			found("RateLimit", inSeconds(float64(item.Window)))
 		}
 	}
 	return longest, header
@@ -141,16 +141,17 @@ func inSeconds(n float64) time.Duration {
 
 func believable(d time.Duration) time.Duration { return min(max(d, 0), maxPause) }
 
-// serviceLimit is what a RateLimit header says about one limit.
-type serviceLimit struct {
-	remaining int64
-	window    int64 // seconds; -1: unknown
+// ServiceLimit is what a RateLimit header says about one limit.
+type ServiceLimit struct {
+	Name      string // "": an earlier draft has none
+	Remaining int64
+	Window    int64 // seconds until it is reset; -1: unknown
 }
 
-// parseRateLimit reads a RateLimit header: a list of names with parameters r and t or, as
+// ParseRateLimit reads a RateLimit header: a list of names with parameters r and t or, as
 // in earlier drafts, a dictionary of limit, remaining and reset. A malformed header is
 // ignored as a whole, as the draft requires.
-func parseRateLimit(lines []string) (limits []serviceLimit) {
+func ParseRateLimit(lines []string) (limits []ServiceLimit) {
 	list, err := httpsfv.UnmarshalList(lines)
 	if err != nil {
 		old, err := httpsfv.UnmarshalDictionary(lines)
@@ -170,7 +171,7 @@ func parseRateLimit(lines []string) (limits []serviceLimit) {
 	for _, member := range list {
 		if item, ok := member.(httpsfv.Item); ok {
 			if remaining := amount(item, "r"); remaining >= 0 {
-				limits = append(limits, serviceLimit{remaining, amount(item, "t")})
+				limits = append(limits, ServiceLimit{fmt.Sprint(item.Value), remaining, amount(item, "t")})
 			}
 		}
 	}

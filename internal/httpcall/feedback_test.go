@@ -88,30 +88,30 @@ func TestResetAfter(t *testing.T) {
 func TestParseRateLimit(t *testing.T) {
 	tests := []struct {
 		value string
-		want  []serviceLimit
+		want  []ServiceLimit
 	}{
 		{"", nil},
-		{`"default";r=50;t=30`, []serviceLimit{{50, 30}}},
-		{`"default";t=30;r=0`, []serviceLimit{{0, 30}}},
-		{`"a";r=1;t=2,"b";r=0;t=86400`, []serviceLimit{{1, 2}, {0, 86400}}},
-		{` "a";r=1 ,	"b"; r=3;t=4 `, []serviceLimit{{1, -1}, {3, 4}}},
-		{`"default";r=999;pk=:dHJpYWwxMjEzMjM=:`, []serviceLimit{{999, -1}}},
-		{`"default";pk=:cHM/+w==:;r=0;t=60`, []serviceLimit{{0, 60}}},
-		{`"a,b;r=7";r=1;t=2`, []serviceLimit{{1, 2}}},
-		{`"a\"b\\";r=1`, []serviceLimit{{1, -1}}},
-		{`default;r=5;t=6`, []serviceLimit{{5, 6}}},
-		{`"a";r=5;acme-burst;t=6`, []serviceLimit{{5, 6}}},
-		{`"a";r=5;r=6`, []serviceLimit{{6, -1}}},
-		{`limit=100, remaining=0, reset=30`, []serviceLimit{{0, 30}}},
-		{`limit=100, remaining=50`, []serviceLimit{{50, -1}}},
+		{`"default";r=50;t=30`, []ServiceLimit{{"default", 50, 30}}},
+		{`"default";t=30;r=0`, []ServiceLimit{{"default", 0, 30}}},
+		{`"a";r=1;t=2,"b";r=0;t=86400`, []ServiceLimit{{"a", 1, 2}, {"b", 0, 86400}}},
+		{` "a";r=1 ,	"b"; r=3;t=4 `, []ServiceLimit{{"a", 1, -1}, {"b", 3, 4}}},
+		{`"default";r=999;pk=:dHJpYWwxMjEzMjM=:`, []ServiceLimit{{"default", 999, -1}}},
+		{`"default";pk=:cHM/+w==:;r=0;t=60`, []ServiceLimit{{"default", 0, 60}}},
+		{`"a,b;r=7";r=1;t=2`, []ServiceLimit{{"a,b;r=7", 1, 2}}},
+		{`"a\"b\\";r=1`, []ServiceLimit{{"a\"b\\", 1, -1}}},
+		{`default;r=5;t=6`, []ServiceLimit{{"default", 5, 6}}},
+		{`"a";r=5;acme-burst;t=6`, []ServiceLimit{{"a", 5, 6}}},
+		{`"a";r=5;r=6`, []ServiceLimit{{"a", 6, -1}}},
+		{`limit=100, remaining=0, reset=30`, []ServiceLimit{{"", 0, 30}}},
+		{`limit=100, remaining=50`, []ServiceLimit{{"", 50, -1}}},
 		{`"a"`, nil},
 		{`"a";r`, nil},
 		{`"a";r=-1;t=5`, nil},
 		{`"a";r=1.5;t=5`, nil},
 		{`"a";r="0";t=5`, nil},
-		{`"a";r=0;t=x`, []serviceLimit{{0, -1}}},
+		{`"a";r=0;t=x`, []ServiceLimit{{"a", 0, -1}}},
 		{`("a" "b");r=0;t=5`, nil},
-		{`remaining=0, reset=("a" "b")`, []serviceLimit{{0, -1}}},
+		{`remaining=0, reset=("a" "b")`, []ServiceLimit{{"", 0, -1}}},
 		{`remaining=?0, reset=3`, nil},
 		// Malformed: all of it is ignored.
 		{`"a;r=0;t=5`, nil},
@@ -128,8 +128,8 @@ func TestParseRateLimit(t *testing.T) {
 		{`remaining=0, reset=3,`, nil},
 	}
 	for _, test := range tests {
-		if got := parseRateLimit([]string{test.value}); fmt.Sprint(got) != fmt.Sprint(test.want) {
-			t.Errorf("parseRateLimit(%s) = %v; want %v", test.value, got, test.want)
+		if got := ParseRateLimit([]string{test.value}); fmt.Sprint(got) != fmt.Sprint(test.want) {
+			t.Errorf("ParseRateLimit(%s) = %v; want %v", test.value, got, test.want)
 		}
 	}
 }
@@ -240,19 +240,19 @@ func FuzzRateLimit(f *testing.F) {
 		f.Add(value)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
-		limits := parseRateLimit([]string{value})
+		limits := ParseRateLimit([]string{value})
 		for _, limit := range limits {
-			if limit.remaining < 0 || limit.window < -1 || limit.remaining > 999_999_999_999_999 {
+			if limit.Remaining < 0 || limit.Window < -1 || limit.Remaining > 999_999_999_999_999 {
 				t.Errorf("%q reads as %v", value, limits)
 			}
 		}
-		if spoiled := parseRateLimit([]string{value + `, "`}); spoiled != nil && strings.Count(value, `"`)%2 == 0 {
+		if spoiled := ParseRateLimit([]string{value + `, "`}); spoiled != nil && strings.Count(value, `"`)%2 == 0 {
 			t.Errorf("%q with an open quote reads as %v", value, spoiled)
 		}
 		if len(limits) == 0 {
 			return
 		}
-		if more := parseRateLimit([]string{value + `, "z";r=3;t=4`}); len(more) != len(limits)+1 {
+		if more := ParseRateLimit([]string{value + `, "z";r=3;t=4`}); len(more) != len(limits)+1 {
 			t.Errorf("%q has %v, and with one more %v", value, limits, more)
 		}
 	})
