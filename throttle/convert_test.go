@@ -49,7 +49,7 @@ func TestConvert(t *testing.T) {
 		over := new(big.Rat).Sub(got, want)
 		most := big.NewRat(1, newR) // a unit
 		if whole*r >= 1<<52 || want.Cmp(big.NewRat(1<<52/newR, 1)) > 0 || p >= 1<<26 || newP >= 1<<26 {
-			most.Add(big.NewRat(1, 1), big.NewRat(newP*r, newR*p)) // a µs of either rate
+			most.Add(big.NewRat(2, 1), big.NewRat(newP*r, newR*p)) // a µs of the old rate, and up to two of the new one
 			most.Add(most, new(big.Rat).Mul(want, big.NewRat(1, 1<<48)))
 		}
 		if over.Sign() < 0 || over.Cmp(most) > 0 {
