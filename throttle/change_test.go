@@ -168,7 +168,7 @@ func TestChangedWindows(t *testing.T) {
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		t.Run("short", func(t *testing.T) { changeWindows(newClocked(t, client, window("5/10s", nil)), func(*Limiter) {}) })
 		t.Run("long", func(t *testing.T) {
-			changeWindows(newClocked(t, client, window("5/10s", nil)), func(l *Limiter) { l.plain = nil })
+			changeWindows(newClocked(t, client, window("5/10s", nil)), func(l *Limiter) { l.short[police] = nil })
 		})
 	})
 }

@@ -26,6 +26,14 @@ const (
 // shaping reports whether a mode is about slots, so that a leaky bucket shapes.
 func shaping(mode string) bool { return mode == modeReserve || mode == modePeekReserve }
 
+// form returns the form that limits have in a mode.
+func form(mode string) int {
+	if shaping(mode) {
+		return shape
+	}
+	return police
+}
+
 const (
 	// maxTogether bounds the calls in one round trip, and so the time for which
 	// one script keeps Redis busy.
@@ -91,8 +99,8 @@ type request struct {
 // an error that all calls have.
 func (l *Limiter) send(ctx context.Context, mode string, calls []*call) error {
 	if len(calls) == 1 {
-		if mode == modeTake && l.plain.knows(calls[0]) {
-			return l.do(ctx, l.plainRequest(calls))
+		if l.short[form(mode)].knows(calls[0]) {
+			return l.do(ctx, l.shortRequest(mode, calls))
 		}
 		return l.do(ctx, l.takeRequest(mode, calls))
 	}
@@ -113,11 +121,11 @@ func (l *Limiter) requests(mode string, calls []*call) (all []request) {
 	}
 	for _, group := range groups {
 		known, others := []*call(nil), group
-		if mode == modeTake && l.plain != nil {
-			known, others = l.plain.sort(group)
+		if short := l.short[form(mode)]; short != nil {
+			known, others = short.sort(group)
 		}
 		if len(known) > 0 {
-			all = append(all, l.plainRequest(known))
+			all = append(all, l.shortRequest(mode, known))
 		}
 		if len(others) > 0 {
 			all = append(all, l.takeRequest(mode, others))
@@ -158,9 +166,9 @@ func (l *Limiter) finish(ctx context.Context, r request, reply any, err error) e
 	if err != nil {
 		return fmt.Errorf("throttle: decide: %w", err)
 	}
-	read := l.plainAnswer
-	if r.script == windowsScript {
-		read = l.windowsAnswer
+	read := l.rows
+	if r.script == plainScript {
+		read = l.plainAnswer
 	}
 	unknown, err := read(r, reply)
 	if err != nil || len(unknown) == 0 {
@@ -206,21 +214,20 @@ func byTag(calls []*call) [][]*call {
 
 // takeRequest returns the run of take.lua for calls.
 func (l *Limiter) takeRequest(mode string, calls []*call) request {
-	form := police
-	if shaping(mode) {
-		form = shape
-	}
 	within := time.Duration(0)
 	for _, c := range calls {
 		within = max(within, c.within)
 	}
 	args := make([]any, 0, 3+6*len(l.limits)+5*len(calls))
 	args = append(args, l.clock(), mode, len(l.limits))
-	args = l.appendSpecs(args, form, within)
-	keys := gather(calls, func(which int, c *call, times int) {
-		args = append(args, which, c.n, c.within.Microseconds(), c.id, times)
-	})
+	args = l.appendSpecs(args, form(mode), within)
+	keys := gather(calls, func(which int, c *call, times int) { args = c.question(args, which, times) })
 	return request{mode: mode, calls: calls, script: takeScript, keys: keys, args: args}
+}
+
+// question appends what take.lua is asked, so many times, about one of the sets of keys.
+func (c *call) question(args []any, which, times int) []any {
+	return append(args, which, c.n, c.within.Microseconds(), c.id, times)
 }
 
 // gather returns the calls' buckets, each set of them once however many calls use it.

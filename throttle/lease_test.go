@@ -210,6 +210,33 @@ func TestLostIsTold(t *testing.T) {
 	})
 }
 
+// TestEndedCallsHoldNoPermit: however a call ends, and whatever other limits it has, its permit is free at once.
+func TestEndedCallsHoldNoPermit(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		for _, limits := range [][]Limit{{inFlightOf(3, time.Hour)}, {bucket("10/s", 20), inFlightOf(3, time.Hour)}} {
+			c := newClocked(t, client, limits...)
+			for name, end := range map[string]func(*Reservation) error{
+				"Release":               func(r *Reservation) error { return r.Release(t.Context()) },
+				"Cancel":                func(r *Reservation) error { return r.Cancel(t.Context()) },
+				"Settle":                func(r *Reservation) error { return r.Settle(t.Context(), 2) },
+				"Settle what was taken": func(r *Reservation) error { return r.Settle(t.Context(), 1) },
+			} {
+				r := hold(t, c.Limiter)
+				key := r.call.buckets[len(limits)-1]
+				if held := client.ZCard(t.Context(), key).Val(); held != 1 {
+					t.Fatalf("%d permits are held; want 1", held)
+				}
+				if err := end(r); err != nil {
+					t.Error(err)
+				}
+				if held := client.ZCard(t.Context(), key).Val(); held != 0 {
+					t.Errorf("%s: %d permits are held after it", name, held)
+				}
+			}
+		}
+	})
+}
+
 // TestRenewalsEnd: what renews ends with the last permit, and begins again. It is
 // the bubble that would not end otherwise.
 func TestRenewalsEnd(t *testing.T) {

@@ -25,12 +25,24 @@ var plainLua string
 //go:embed windows.lua
 var windowsLua string
 
+//go:embed log.lua
+var logLua string
+
+//go:embed slots.lua
+var slotsLua string
+
+//go:embed permits.lua
+var permitsLua string
+
 //go:embed take.lua
 var takeLua string
 
 var (
 	plainScript   = limitlua.NewScript(plainLua).AllowOOM()
 	windowsScript = limitlua.NewScript(windowsLua).AllowOOM()
+	logScript     = limitlua.NewScript(logLua).AllowOOM()
+	slotsScript   = limitlua.NewScript(slotsLua).AllowOOM()
+	permitsScript = limitlua.NewScript(permitsLua).AllowOOM()
 	takeScript    = limitlua.NewScript(takeLua).AllowOOM()
 )
 
@@ -55,8 +67,8 @@ type Limiter struct {
 	names   []string          // of the limits
 	observe func(Observation) // nil: nobody observes
 
-	specs   [2][]any // of the limits, as the scripts read them: police, shape
-	plain   *plain   // nil: no bucket is plain
+	specs   [2][]any  // of the limits, as the scripts read them: police, shape
+	short   [2]*short // the same; nil: none knows them
 	taking  *coalesce.Group[*call]
 	placing *coalesce.Group[*call]
 	leases  leases
@@ -119,10 +131,9 @@ func New(client redis.UniversalClient, prefix string, limits ...Limit) (*Limiter
 		return nil, errors.Join(errs...)
 	}
 	l := &Limiter{client: client, prefix: prefix, limits: limits, company: len(limits) > 1, maxKey: maxKey, names: names}
-	for mode := range l.specs {
-		l.specs[mode] = l.specArgs(mode == shape)
+	for form := range l.specs {
+		l.specs[form], l.short[form] = l.specArgs(form == shape), newShort(limits, form)
 	}
-	l.plain = newPlain(limits)
 	l.taking, l.placing = l.together(modeTake), l.together(modeReserve)
 	if limits[0].Shards > 1 {
 		if err := l.split(); err != nil {
@@ -234,11 +245,7 @@ func (l *Limiter) PeekReserve(ctx context.Context, n int64, within time.Duration
 
 // look asks in a mode that takes nothing.
 func (l *Limiter) look(ctx context.Context, mode string, n int64, within time.Duration, keys []string) (Decision, error) {
-	form := police
-	if shaping(mode) {
-		form = shape
-	}
-	c, err := l.ask(form, n, within, keys)
+	c, err := l.ask(form(mode), n, within, keys)
 	if err != nil {
 		return Decision{}, err
 	}

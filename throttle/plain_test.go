@@ -24,106 +24,241 @@ func TestPlainAnswersAlike(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	rate := func(rt *rapid.T) (Limit, int64) {
+		limit := Limit{Name: "l", Algorithm: TokenBucket,
+			Rate:  Rate{Count: rapid.SampledFrom([]int64{1, 3, 5, 7, 10, 30, 300}).Draw(rt, "count"), Period: rapid.SampledFrom([]time.Duration{time.Millisecond, 100 * ms, time.Second, time.Hour}).Draw(rt, "period")},
+			Burst: rapid.Int64Range(1, 20).Draw(rt, "burst"),
+		}
+		if rapid.Bool().Draw(rt, "leaky") {
+			limit.Algorithm, limit.Capacity, limit.Burst = LeakyBucket, limit.Burst, 0
+		}
+		return limit, 4 * limit.Rate.Period.Microseconds() / limit.Rate.Count
+	}
+	counts := func(rt *rapid.T) Rate {
+		return Rate{Count: rapid.Int64Range(1, 20).Draw(rt, "permits"), Period: rapid.SampledFrom([]time.Duration{7 * ms, time.Second, time.Hour}).Draw(rt, "window")}
+	}
+	window := func(rt *rapid.T) (Limit, int64) {
+		limit := Limit{Name: "l", Algorithm: SlidingWindowCounter, Rate: counts(rt)}
+		longest := 2 * limit.Rate.Period.Microseconds()
+		switch rapid.IntRange(0, 3).Draw(rt, "fixed") {
+		case 0:
+			limit.Algorithm = FixedWindow
+		case 1:
+			limit.Algorithm, limit.Rate.Period, limit.Location = FixedWindow, day, berlin
+		case 2:
+			limit.Rate = Rate{Count: limit.Rate.Count << 27, Period: time.Hour} // beyond what is weighed to the µs
+		}
+		return limit, longest
+	}
+	log := func(rt *rapid.T) (Limit, int64) {
+		limit := Limit{Name: "l", Algorithm: SlidingWindowLog, Rate: counts(rt)}
+		return limit, limit.Rate.Period.Microseconds()
+	}
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
-		known := 0
-		rapid.Check(t, func(rt *rapid.T) {
-			limit := Limit{Name: "l", Algorithm: TokenBucket,
-				Rate:  Rate{Count: rapid.SampledFrom([]int64{1, 3, 5, 7, 10, 30, 300}).Draw(rt, "count"), Period: rapid.SampledFrom([]time.Duration{time.Millisecond, 100 * ms, time.Second, time.Hour}).Draw(rt, "period")},
-				Burst: rapid.Int64Range(1, 20).Draw(rt, "burst"),
+		t.Run("rates", func(t *testing.T) { answersAlike(t, client, rate) })
+		t.Run("windows", func(t *testing.T) { answersAlike(t, client, window) })
+		t.Run("logs", func(t *testing.T) { answersAlike(t, client, log) })
+	})
+}
+
+// answersAlike asks about limits that draw makes, and after up to so many µs again.
+func answersAlike(t *testing.T, client redis.UniversalClient, draw func(*rapid.T) (Limit, int64)) {
+	known := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		limit, longest := draw(rt)
+		windows := !limit.drains()
+		limits := []Limit{limit}
+		if !windows && rapid.Bool().Draw(rt, "layers") {
+			limits = append(limits, bucket("20/s", 20), leaky("60/s", 40))
+		}
+		short, long := newClocked(t, client, limits...), newClocked(t, client, limits...)
+		long.short[police] = nil
+		both := []*clocked{short, long}
+		for range 6 {
+			after := rapid.Int64Range(0, longest).Draw(rt, "after")
+			if rapid.IntRange(0, 9).Draw(rt, "back") == 0 {
+				after = -rapid.Int64Range(1, 4e6).Draw(rt, "set back")
 			}
-			if rapid.Bool().Draw(rt, "leaky") {
-				limit.Algorithm, limit.Capacity, limit.Burst = LeakyBucket, limit.Burst, 0
+			other := rapid.IntRange(0, 7).Draw(rt, "other")
+			times := rapid.IntRange(1, 5).Draw(rt, "times")
+			several := rapid.IntRange(0, 1).Draw(rt, "several")
+			changed := limit
+			if windows && limit.Location == nil && other == 2 {
+				changed.Rate.Period = rapid.SampledFrom([]time.Duration{limit.Rate.Period * 4, limit.Rate.Period * 3 / 2, limit.Rate.Period * 2}).Draw(rt, "other window")
+				changed.Rate.Count = max(1, limit.Rate.Count/rapid.SampledFrom([]int64{1, 2, 7}).Draw(rt, "fewer"))
 			}
-			longest := 4 * limit.Rate.Period.Microseconds() / limit.Rate.Count
-			windows := rapid.Bool().Draw(rt, "windows")
-			if windows {
-				limit = Limit{Name: "l", Algorithm: SlidingWindowCounter, Rate: Rate{Count: rapid.Int64Range(1, 20).Draw(rt, "permits"), Period: rapid.SampledFrom([]time.Duration{7 * ms, time.Second, time.Hour}).Draw(rt, "window")}}
-				longest = 2 * limit.Rate.Period.Microseconds()
-				switch rapid.IntRange(0, 3).Draw(rt, "fixed") {
+			n := rapid.Int64Range(1, changed.maxCost(false)).Draw(rt, "n")
+			var answers, states [2]string
+			var ttl [2]time.Duration
+			for side, c := range both {
+				c.now = c.now.Add(time.Duration(after) * time.Microsecond)
+				tryAgain(c.short[police])
+				switch other { // a state of another form, for the next ones to find
 				case 0:
-					limit.Algorithm = FixedWindow
-				case 1:
-					limit.Algorithm, limit.Rate.Period, limit.Location = FixedWindow, day, berlin
+					c.reserve(1, time.Hour, []string{"k1", "b", "c1"}[:len(limits)]...)
 				case 2:
-					limit.Rate = Rate{Count: limit.Rate.Count << 27, Period: time.Hour} // beyond what is weighed to the µs
+					if changed != limit {
+						c.change(changed)
+						if side == 1 {
+							c.short[police] = nil
+						}
+					}
+				case 1:
+					if err := c.Pause(t.Context(), "l", "k0", c.now.Add(100*ms), "x"); err != nil {
+						rt.Fatal(err)
+					}
+				}
+				var calls []*call
+				for i := range times {
+					one, err := c.ask(police, n, 0, []string{fmt.Sprint("k", i*several%3), "b", fmt.Sprint("c", i*several%3)}[:len(limits)])
+					if err != nil {
+						rt.Fatal(err)
+					}
+					calls = append(calls, one)
+				}
+				if err := c.send(t.Context(), modeTake, calls); err != nil {
+					rt.Fatal(err)
+				}
+				if c.short[police] != nil && !slices.ContainsFunc(calls, func(one *call) bool { return !c.short[police].knows(one) }) {
+					known++
+				}
+				for i, one := range calls {
+					answers[side] += fmt.Sprintf("%+v\n", one.decision)
+					states[side] += stored(t, client, one.buckets...)
+					if i == 0 {
+						ttl[side] = client.PTTL(t.Context(), one.buckets[0]).Val()
+					}
 				}
 			}
-			limits := []Limit{limit}
-			if !windows && rapid.Bool().Draw(rt, "layers") {
-				limits = append(limits, bucket("20/s", 20), leaky("60/s", 40))
+			limit = changed
+			// The clock of expiry is a real one.
+			if answers[0] != answers[1] || states[0] != states[1] || (ttl[0]-ttl[1]).Abs() > 3*time.Second {
+				rt.Fatalf("%d × %d of %+v: short\n%s%slong\n%s%s", times, n, limit, answers[0], states[0], answers[1], states[1])
 			}
-			short, long := newClocked(t, client, limits...), newClocked(t, client, limits...)
-			long.plain = nil
+		}
+	})
+	if known < randomCases {
+		t.Errorf("the short script knew only %d answers", known)
+	}
+}
+
+// tryAgain has a short script asked about all buckets, also those that it did not know.
+func tryAgain(s *short) {
+	if s != nil {
+		for i := range s.passing {
+			s.passing[i].Store(0)
+		}
+	}
+}
+
+// stored is what Redis has of buckets. The permits of calls have names of their own.
+func stored(t *testing.T, client redis.UniversalClient, buckets ...string) (text string) {
+	for _, bucket := range buckets {
+		switch kind := client.Type(t.Context(), bucket).Val(); kind {
+		case "list":
+			text += fmt.Sprintln(client.LRange(t.Context(), bucket, 0, -1).Val())
+		case "zset":
+			for _, permit := range client.ZRangeWithScores(t.Context(), bucket, 0, -1).Val() {
+				text += fmt.Sprintln("until", permit.Score)
+			}
+		default:
+			text += fmt.Sprintln(kind, client.Get(t.Context(), bucket).Val())
+		}
+	}
+	return text
+}
+
+var noShort [2]*short
+
+// TestReservationsAreAlike: by a short script or the long one, the reservations, what comes back of them,
+// and the states that are left behind are the same.
+func TestReservationsAreAlike(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		known := map[Algorithm]int{}
+		rapid.Check(t, func(rt *rapid.T) {
+			limit := rapid.SampledFrom([]Limit{
+				bucket("10/s", 20), bucket("7/100ms", 3), bucket("1/h", 1), leaky("10/s", 0), leaky("30/s", 4), leaky("7/m", 1), inFlightOf(3, 10*time.Second),
+			}).Draw(rt, "limit")
+			longest := int64(20e6)
+			if limit.Algorithm != Concurrency {
+				longest = 4 * limit.Rate.Period.Microseconds() / limit.Rate.Count
+			}
+			short, long := newClocked(t, client, limit), newClocked(t, client, limit)
+			long.short = noShort
 			both := []*clocked{short, long}
-			for range 6 {
+			var given [2][]*Reservation
+			for range 10 {
 				after := rapid.Int64Range(0, longest).Draw(rt, "after")
-				if rapid.IntRange(0, 9).Draw(rt, "back") == 0 {
+				if rapid.IntRange(0, 14).Draw(rt, "back") == 0 {
 					after = -rapid.Int64Range(1, 4e6).Draw(rt, "set back")
 				}
-				other := rapid.IntRange(0, 7).Draw(rt, "other")
+				other := rapid.IntRange(0, 14).Draw(rt, "other")
 				times := rapid.IntRange(1, 5).Draw(rt, "times")
 				several := rapid.IntRange(0, 1).Draw(rt, "several")
-				changed := limit
-				if windows && limit.Location == nil && other == 2 {
-					changed.Rate.Period = rapid.SampledFrom([]time.Duration{limit.Rate.Period * 4, limit.Rate.Period * 3 / 2, limit.Rate.Period * 2}).Draw(rt, "other window")
-					changed.Rate.Count = max(1, limit.Rate.Count/rapid.SampledFrom([]int64{1, 2, 7}).Draw(rt, "fewer"))
-				}
-				n := rapid.Int64Range(1, changed.maxCost(false)).Draw(rt, "n")
+				n := rapid.Int64Range(1, max(1, limit.maxCost(true))).Draw(rt, "n")
+				within := time.Duration(rapid.Int64Range(0, longest).Draw(rt, "within")) * time.Microsecond
+				which, actual := rapid.IntRange(0, 100).Draw(rt, "which"), rapid.Int64Range(0, 3).Draw(rt, "actual")
 				var answers, states [2]string
 				var ttl [2]time.Duration
 				for side, c := range both {
 					c.now = c.now.Add(time.Duration(after) * time.Microsecond)
-					if c.plain != nil {
-						for i := range c.plain.passing {
-							c.plain.passing[i].Store(0)
+					tryAgain(c.short[shape])
+					switch {
+					case other == 0:
+						if _, err := c.Take(t.Context(), 1, "k0"); err != nil {
+							rt.Fatal(err)
 						}
-					}
-					switch other { // a state of another form, for the next ones to find
-					case 0:
-						c.reserve(1, time.Hour, []string{"k1", "b", "c1"}[:len(limits)]...)
-					case 2:
-						if changed != limit {
-							c.change(changed)
-							if side == 1 {
-								c.plain = nil
-							}
+					case other == 1 && limit.Algorithm != Concurrency:
+						if err := c.Pause(t.Context(), limit.Name, "k0", c.now.Add(100*ms), "x"); err != nil {
+							rt.Fatal(err)
 						}
-					case 1:
-						if err := c.Pause(t.Context(), "l", "k0", c.now.Add(100*ms), "x"); err != nil {
+					case other == 2 && limit.Algorithm != Concurrency:
+						slower := limit
+						slower.Rate.Count++
+						c.change(slower)
+						if side == 1 {
+							c.short = noShort
+						}
+					case other < 8 && len(given[side]) > 0:
+						if err := given[side][which%len(given[side])].Settle(t.Context(), actual); err != nil {
 							rt.Fatal(err)
 						}
 					}
 					var calls []*call
 					for i := range times {
-						one, err := c.ask(police, n, 0, []string{fmt.Sprint("k", i*several%3), "b", fmt.Sprint("c", i*several%3)}[:len(limits)])
+						one, err := c.ask(shape, n, within, []string{fmt.Sprint("k", i*several%3)})
 						if err != nil {
 							rt.Fatal(err)
 						}
 						calls = append(calls, one)
 					}
-					if err := c.send(t.Context(), modeTake, calls); err != nil {
+					if err := c.send(t.Context(), modeReserve, calls); err != nil {
 						rt.Fatal(err)
 					}
-					if c.plain != nil && !slices.ContainsFunc(calls, func(one *call) bool { return !c.plain.knows(one) }) {
-						known++
+					if c.short[shape] != nil && !slices.ContainsFunc(calls, func(one *call) bool { return !c.short[shape].knows(one) }) {
+						known[limit.Algorithm]++
 					}
-					for i, one := range calls {
-						answers[side] += fmt.Sprintf("%+v\n", one.decision)
-						states[side] += fmt.Sprintln(client.MGet(t.Context(), one.buckets...).Val()...)
-						if i == 0 {
-							ttl[side] = client.PTTL(t.Context(), one.buckets[0]).Val()
-						}
+					for _, one := range calls {
+						given[side] = append(given[side], &Reservation{Decision: one.decision, limiter: c.Limiter, call: one})
+						answers[side] += fmt.Sprintf("%+v %v\n", one.decision, one.marks)
+						states[side] += stored(t, client, one.buckets...)
+						ttl[side] = client.PTTL(t.Context(), one.buckets[0]).Val()
 					}
 				}
-				limit = changed
+				if other == 2 && limit.Algorithm != Concurrency {
+					limit.Rate.Count++
+				}
 				// The clock of expiry is a real one.
 				if answers[0] != answers[1] || states[0] != states[1] || (ttl[0]-ttl[1]).Abs() > 3*time.Second {
 					rt.Fatalf("%d × %d of %+v: short\n%s%slong\n%s%s", times, n, limit, answers[0], states[0], answers[1], states[1])
 				}
 			}
 		})
-		if known < randomCases {
-			t.Errorf("the short script knew only %d answers", known)
+		for _, algorithm := range []Algorithm{TokenBucket, LeakyBucket, Concurrency} {
+			if known[algorithm] < randomCases/4 {
+				t.Errorf("%s: the short script knew only %d answers", algorithm, known[algorithm])
+			}
 		}
 	})
 }
@@ -225,7 +360,7 @@ func apart(t *testing.T, client *redis.Client, limits []Limit, keys ...string) *
 		places := map[*atomic.Int32]bool{}
 		for _, limit := range limits {
 			for _, key := range keys {
-				places[l.plain.of(l.bucket(limit, key))] = true
+				places[l.short[police].of(l.bucket(limit, key))] = true
 			}
 		}
 		if len(places) == len(limits)*len(keys) {

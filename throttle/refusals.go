@@ -51,17 +51,18 @@ func passed(from, to time.Time) time.Duration {
 // refused returns the decision about a call that was just refused, if that holds still. It
 // does not allocate, because that would be most of its time.
 func (l *Limiter) refused(n int64, keys []string) (longest Decision, refused bool) {
-	if l.plain == nil || len(keys) != 1 && len(keys) != len(l.limits) {
+	short := l.short[police]
+	if short == nil || len(keys) != 1 && len(keys) != len(l.limits) {
 		return Decision{}, false
 	}
-	known := l.plain.refusals.Load()
+	known := short.refusals.Load()
 	if known == nil {
 		return Decision{}, false
 	}
 	for i := range l.limits {
 		var room [128]byte
 		bucket := l.appendBucket(room[:0], l.limits[i].Name, keys[min(i, len(keys)-1)])
-		r := known[maphash.Bytes(l.plain.seed, bucket)%uint64(len(known))].Load()
+		r := known[maphash.Bytes(short.seed, bucket)%uint64(len(known))].Load()
 		if r == nil || r.bucket != string(bucket) || r.n != n {
 			continue
 		}
@@ -73,22 +74,23 @@ func (l *Limiter) refused(n int64, keys []string) (longest Decision, refused boo
 }
 
 // refuse remembers that a call was refused.
-func (p *plain) refuse(r *refusal) {
-	p.refusals.CompareAndSwap(nil, &refusals{})
-	p.refusals.Load()[p.place(r.bucket)].Store(r)
+func (s *short) refuse(r *refusal) {
+	s.refusals.CompareAndSwap(nil, &refusals{})
+	s.refusals.Load()[s.place(r.bucket)].Store(r)
 }
 
 // forgetRefusals forgets what was refused of the buckets of a call that was admitted: they owe more now.
 func (l *Limiter) forgetRefusals(c *call) {
-	if l.plain == nil {
+	short := l.short[police]
+	if short == nil {
 		return
 	}
-	known := l.plain.refusals.Load()
+	known := short.refusals.Load()
 	if known == nil {
 		return
 	}
 	for _, bucket := range c.buckets {
-		if at := &known[l.plain.place(bucket)]; at.Load() != nil {
+		if at := &known[short.place(bucket)]; at.Load() != nil {
 			at.Store(nil)
 		}
 	}

@@ -13,12 +13,19 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/limitlua"
+	"github.com/headgate/headgate/internal/redisscript"
 )
 
 //go:embed settle.lua
 var settleLua string
 
-var settleScript = limitlua.NewScript(settleLua).AllowOOM()
+//go:embed release.lua
+var releaseLua string
+
+var (
+	settleScript  = limitlua.NewScript(settleLua).AllowOOM()
+	releaseScript = limitlua.NewScript(releaseLua).AllowOOM()
+)
 
 // Reservation is the slot that a call was given or refused. The first call of
 // [Reservation.Cancel], [Reservation.Settle] or [Reservation.Release] ends it, and
@@ -95,7 +102,9 @@ func (l *Limiter) reserve(ctx context.Context, n int64, within time.Duration, ke
 //
 // After an error it is not known whether the permits were given back. The reservation
 // has ended nevertheless.
-func (r *Reservation) Cancel(ctx context.Context) error { return r.end(ctx, 0, settleScript.Run) }
+func (r *Reservation) Cancel(ctx context.Context) error {
+	return r.end(ctx, 0, (*redisscript.Script).Run)
+}
 
 // Settle corrects the cost of a call that was made to actual permits, >= 0. What was
 // reserved beyond that is given back as by [Reservation.Cancel]. What is missing is
@@ -105,14 +114,14 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	if actual < 0 {
 		return fmt.Errorf("throttle: settle %d permits: a call takes none or more", actual)
 	}
-	return r.end(ctx, actual, settleScript.Run)
+	return r.end(ctx, actual, (*redisscript.Script).Run)
 }
 
 // Release ends the reservation of a call that took what was reserved, and gives its
 // permits of concurrency limits back. Without a concurrency limit it need not be
 // called: it does not ask Redis and returns nil.
 func (r *Reservation) Release(ctx context.Context) error {
-	return r.end(ctx, r.call.n, settleScript.Run)
+	return r.end(ctx, r.call.n, (*redisscript.Script).Run)
 }
 
 // Lost returns a channel that is closed if a permit of a concurrency limit lapsed while
@@ -120,8 +129,8 @@ func (r *Reservation) Release(ctx context.Context) error {
 // call may have been admitted in its place. Without a concurrency limit it is nil.
 func (r *Reservation) Lost() <-chan struct{} { return r.lost }
 
-// runScript is [Script.Run], or leave.
-type runScript func(ctx context.Context, client redis.UniversalClient, keys []string, args ...any) (any, error)
+// runScript is [redisscript.Script.Run], or RunUntilDone.
+type runScript func(script *redisscript.Script, ctx context.Context, client redis.UniversalClient, keys []string, args ...any) (any, error)
 
 func (r *Reservation) end(ctx context.Context, actual int64, run runScript) error {
 	if !r.Allowed || r.ended.Swap(true) {
@@ -133,6 +142,9 @@ func (r *Reservation) end(ctx context.Context, actual int64, run runScript) erro
 	} else if actual == c.n {
 		return nil
 	}
+	if actual == c.n {
+		return settled(run(releaseScript, ctx, l.client, l.permits(c), c.id))
+	}
 	// It is more than twice what any limit holds, and exact in Lua.
 	actual = min(actual, exact/4)
 	args := make([]any, 0, 6+7*len(l.limits))
@@ -142,10 +154,25 @@ func (r *Reservation) end(ctx context.Context, actual int64, run runScript) erro
 	for _, mark := range c.marks {
 		args = append(args, mark)
 	}
-	if _, err := run(ctx, l.client, c.buckets, args...); err != nil {
+	return settled(run(settleScript, ctx, l.client, c.buckets, args...))
+}
+
+// settled returns the error of a reservation that was ended.
+func settled(_ any, err error) error {
+	if err != nil {
 		return fmt.Errorf("throttle: settle: %w", err)
 	}
 	return nil
+}
+
+// permits returns the buckets of a call that hold its permits.
+func (l *Limiter) permits(c *call) (keys []string) {
+	for i, limit := range l.limits {
+		if limit.Algorithm == Concurrency {
+			keys = append(keys, c.buckets[i])
+		}
+	}
+	return keys
 }
 
 // ids are unique among all processes: a random start and a count.
@@ -192,7 +219,7 @@ func (l *Limiter) Wait(ctx context.Context, n int64, keys ...string) (*Reservati
 				// The slot is given back although ctx is done, but that must not take long.
 				back, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 				defer stop()
-				return nil, errors.Join(err, r.end(back, 0, settleScript.RunUntilDone))
+				return nil, errors.Join(err, r.end(back, 0, (*redisscript.Script).RunUntilDone))
 			}
 			l.tell(Observation{Decision: r.Decision, Took: asked, Waited: time.Since(began) - asked})
 			return r, nil

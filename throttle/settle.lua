@@ -1,5 +1,5 @@
--- settle.lua: end a reservation. It gives back or charges the difference between what
--- was reserved and what was used, and frees the permits of concurrency limits.
+-- settle.lua: end a reservation whose cost was another one. It gives back or charges the difference
+-- between what was reserved and what was used, and frees the permits of concurrency limits.
 --
 -- KEYS      bucket of each limit
 -- ARGV[1]   now_us: the caller's clock, for tests; '' for TIME of this Redis
@@ -7,7 +7,7 @@
 -- ARGV[3..] six for each limit (limit_read), then:
 --   id      of the call
 --   n       permits reserved
---   actual  permits used, >= 0
+--   actual  permits used, >= 0, not n
 --   slot    the moment of the reservation, µs
 --   marks   of the reservation in each bucket (limit_mark)
 -- Returns   for each limit 1, or 0 if nothing could be given back
@@ -21,7 +21,7 @@ for i = 1, count do
   local done = true
   if limit.a == 'cc' then
     permits[#permits + 1] = KEYS[i]
-  elseif actual ~= n then
+  else
     local b = limit_open(limit, KEYS[i], now)
     if actual < n then
       done = limit_refund(limit, b, now, slot, n - actual, tonumber(ARGV[at + 3 + i]))

@@ -334,7 +334,7 @@ func TestShardsRoundTrips(t *testing.T) {
 	for _, limit := range splittable(40) {
 		c := newSplit(t, client, limit, 4)
 		for _, shard := range c.shards {
-			shard.plain = nil // it would be asked about what was reserved, once
+			shard.short = noShort // they would be asked about what the other form left, once
 		}
 		forms := map[string]func() (Decision, error){
 			"Take":    func() (Decision, error) { return c.Take(t.Context(), 1, "k") },

@@ -55,13 +55,16 @@ func (b *bench) start(ctx context.Context) error {
 // enter lists the contenders.
 func (b *bench) enter() error {
 	headgate := func(name, prefix string, layers int, form form) maker {
-		return func(c *contender) error { return headgate(c, name, prefix, layers, form) }
+		return func(c *contender) error { return headgate(c, name, prefix, layers, form, take) }
 	}
 	return errors.Join(
 		b.join(&b.contenders, headgate(tokenBucket, "tb", 1, bucketForm)),
 		b.join(&b.contenders, bare),
 		b.join(&b.contenders, headgate(threeLayers, "tb3", 3, bucketForm)),
+		b.join(&b.contenders, headgate("headgate token bucket, 30/s", "tb30", 1, everySecond(30))),
+		b.join(&b.contenders, headgate("headgate token bucket, 300/s", "tb300", 1, everySecond(300))),
 		b.join(&b.contenders, headgate("headgate leaky bucket", "lb", 1, meterForm)),
+		b.join(&b.contenders, shaping),
 		b.join(&b.contenders, headgate("headgate fixed window", "fw", 1, windowForm(throttle.FixedWindow))),
 		b.join(&b.contenders, headgate("headgate sliding counter", "sc", 1, windowForm(throttle.SlidingWindowCounter))),
 		b.join(&b.contenders, headgate("headgate sliding log", "sl", 1, logForm)),

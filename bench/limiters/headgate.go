@@ -44,6 +44,16 @@ func concurrencyForm(q quota) throttle.Limit {
 	}
 }
 
+// everySecond has so many permits a second, and where everything is to be admitted more of them than are asked for.
+func everySecond(permits int64) form {
+	return func(q quota) throttle.Limit {
+		if q == plenty {
+			q = quota{count: permits, period: time.Second, burst: 100_000_000}
+		}
+		return bucketForm(q)
+	}
+}
+
 // sevenths has a rate whose interval is no whole number of µs.
 func sevenths(q quota) throttle.Limit {
 	q.count, q.period = 7, 200*time.Second
@@ -53,7 +63,7 @@ func sevenths(q quota) throttle.Limit {
 func rate(q quota) throttle.Rate { return throttle.Rate{Count: q.count, Period: q.period} }
 
 // headgate is a limiter of so many layers of one form.
-func headgate(c *contender, name, prefix string, layers int, form form) error {
+func headgate(c *contender, name, prefix string, layers int, form form, ask func(*throttle.Limiter) decide) error {
 	c.name = name
 	c.overhead = len(prefix) + len(":a:{}")
 	if layers > 1 {
@@ -70,7 +80,7 @@ func headgate(c *contender, name, prefix string, layers int, form form) error {
 		err = errors.Join(err, newErr)
 		return l
 	}
-	c.plenty, c.scarce, c.lasting = take(limiter(plenty)), take(limiter(scarce)), take(limiter(lasting))
+	c.plenty, c.scarce, c.lasting = ask(limiter(plenty)), ask(limiter(scarce)), ask(limiter(lasting))
 	return err
 }
 
@@ -81,11 +91,22 @@ func take(l *throttle.Limiter) decide {
 	}
 }
 
+// shaping takes slots of a leaky bucket, which are evenly spaced.
+func shaping(c *contender) error { return headgate(c, "headgate shaping", "ls", 1, meterForm, reserve) }
+
+// reserve takes slots that have come.
+func reserve(l *throttle.Limiter) decide {
+	return func(ctx context.Context, key string) (bool, error) {
+		r, err := l.Reserve(ctx, 1, 0, key)
+		return err == nil && r.Allowed, err
+	}
+}
+
 // concurrency is calls from their beginning to their end: the decision and the
 // release. Where nearly all are refused, the few that are not go on.
 func concurrency(c *contender) error {
 	const prefix = "cc"
-	if err := headgate(c, "headgate concurrency", prefix, 1, concurrencyForm); err != nil {
+	if err := headgate(c, "headgate concurrency", prefix, 1, concurrencyForm, reserve); err != nil {
 		return err
 	}
 	limit := concurrencyForm(plenty)
@@ -108,7 +129,7 @@ func concurrency(c *contender) error {
 // costs beyond it are the limiter's own sharing of round trips and its answer.
 func bare(c *contender) error {
 	const prefix, keyAt = "bare", 3 // EVALSHA sha 1 key ...
-	if err := headgate(c, bareScript, prefix, 1, bucketForm); err != nil {
+	if err := headgate(c, bareScript, prefix, 1, bucketForm, take); err != nil {
 		return err
 	}
 	seen := &recorder{}

@@ -32,6 +32,7 @@ type row struct {
 	Contender   string  `json:"contender"`
 	PerSecond   spread  `json:"decisions_per_second"`
 	OfRedisRate *spread `json:"of_redis_rate,omitempty"` // nil: redis_rate was not measured
+	OfEmpty     *spread `json:"of_empty_script,omitempty"`
 	RedisCPU    spread  `json:"redis_cpu_us"`
 	Scripts     spread  `json:"script_us"`
 	Trips       spread  `json:"round_trips"`
@@ -83,6 +84,9 @@ func (c *cell) row(of *contender) row {
 	if ratio, ok := c.ratio(of.name, redisRate); ok {
 		r.OfRedisRate = &ratio
 	}
+	if ratio, ok := c.ratio(of.name, emptyScript); ok {
+		r.OfEmpty = &ratio
+	}
 	return r
 }
 
@@ -106,13 +110,16 @@ func (r *report) write(out io.Writer) error {
 		r.Redis, r.Go, r.CPUs, r.Rounds, r.Slice, r.Pool)
 	for _, t := range r.Loads {
 		fmt.Fprintf(w, "\n%v\n", t.load)
-		fmt.Fprintln(w, "contender\tdecisions/s\tof redis_rate (min..max)\tRedis CPU µs\tscript µs\tround trips\tallocs\tadmitted\tfailed\t")
+		fmt.Fprintln(w, "contender\tdecisions/s\tof redis_rate (min..max)\tof empty script\tRedis CPU µs\tscript µs\tround trips\tallocs\tadmitted\tfailed\t")
 		for _, row := range t.Rows {
-			ratio := "-"
+			ratio, ofEmpty := "-", "-"
 			if row.OfRedisRate != nil {
 				ratio = row.OfRedisRate.String()
 			}
-			fmt.Fprintf(w, "%s\t%.0f\t%s\t%.1f\t%.1f\t%.3f\t%.1f\t%.1f%%\t%.1f%%\t\n", row.Contender, row.PerSecond.Median, ratio,
+			if row.OfEmpty != nil {
+				ofEmpty = fmt.Sprintf("%.3f", row.OfEmpty.Median)
+			}
+			fmt.Fprintf(w, "%s\t%.0f\t%s\t%s\t%.1f\t%.1f\t%.3f\t%.1f\t%.1f%%\t%.1f%%\t\n", row.Contender, row.PerSecond.Median, ratio, ofEmpty,
 				row.RedisCPU.Median, row.Scripts.Median, row.Trips.Median, row.Allocs.Median, 100*row.Admitted, 100*row.Failed)
 		}
 	}

@@ -146,7 +146,7 @@ var limiterMutants = []mutant{
 		"missing write", "a refusal under a changed limit writes what is owed now", "throttle TestRefusalsFollowTheNewRate|TestClockSetBackHeals",
 	},
 
-	// take.lua, plain.lua, settle.lua, renew.lua, pause.lua.
+	// take.lua, the short scripts, settle.lua, release.lua, renew.lua, pause.lua.
 	{
 		"throttle/take.lua", `if e > t then t, binding, moved = e, i, true end`, `if e > now and i == 1 then t, binding, moved = e, i, true end`,
 		"missing condition", "a call goes when all of its limits admit it", "throttle TestSeveralLimits|TestLayersAtRandom",
@@ -220,6 +220,50 @@ var limiterMutants = []mutant{
 		"swapped", "what was used under another window counts by the cheap script", "throttle TestLawOverChanges|TestPlainAnswersAlike|TestLongerWindows",
 	},
 	{
+		"throttle/log.lua", `wait = opens - now`, `wait = opens - now - 1000`,
+		"clock", "a log admits no call before one is over by the cheap script", "throttle TestPlainAnswersAlike|TestSequences",
+	},
+	{
+		"throttle/log.lua", `left = last > now and 0 or math.max(0, b - len + over - fresh)`, `left = last > now and 0 or math.max(0, b - len - fresh)`,
+		"missing condition", "what is over does not count as used by the cheap script", "throttle TestPlainAnswersAlike|TestSequences",
+	},
+	{
+		"throttle/log.lua", `if over > 0 then redis.call('LTRIM', key, over, -1) end -- the last of them becomes the head`, `if over > 0 then redis.call('LTRIM', key, over - 1, -1) end`,
+		"off by one", "a log forgets what is over by the cheap script", "throttle TestPlainAnswersAlike",
+	},
+	{
+		"throttle/log.lua", `known = written and written <= now + 1000000`, `known = written`,
+		"clock", "the cheap script leaves a log before which the clock was set back to the full one", "throttle TestPlainAnswersAlike",
+	},
+	{
+		"throttle/slots.lua", `local opens = math.max(now, t - within)`, `local opens = math.max(now, t - within - 1)`,
+		"off by one", "no slot is further away than the caller accepts by the cheap script", "throttle TestReservationsAreAlike|TestExactModels",
+	},
+	{
+		"throttle/slots.lua", `opens = math.max(opens, slot - math.floor(room / r))`, `opens = math.max(opens, slot - math.floor(room / r) - 1)`,
+		"off by one", "a queue has no more places than its capacity by the cheap script", "throttle TestReservationsAreAlike|TestExactModels",
+	},
+	{
+		"throttle/slots.lua", `if not lowest or tonumber(lowest) >= low then`, `if true then`,
+		"missing condition", "what comes back was owed at every commit since by the cheap script", "throttle TestReservationsAreAlike",
+	},
+	{
+		"throttle/slots.lua", `if tat < now or tat + (frac > 0 and 1 or 0) < t then tat, frac = t, 0 end`, `if tat < t then tat, frac = t, 0 end`,
+		"rounding to the caller's loss", "slots of a rate without whole µs do not drift by the cheap script", "throttle TestReservationsAreAlike|TestDrift",
+	},
+	{
+		"throttle/permits.lua", `if known and held < b then`, `if known and held <= b then`,
+		"off by one", "no more calls are in flight than a limit says by the cheap script", "throttle TestReservationsAreAlike|TestCrowd",
+	},
+	{
+		"throttle/permits.lua", `taken, held, reset = 1, held + 1, lease`, `taken, reset = 1, lease`,
+		"missing write", "calls that share a round trip have a permit each", "throttle TestReservationsAreAlike",
+	},
+	{
+		"throttle/release.lua", `for i = 1, #KEYS do redis.pcall('ZREM', KEYS[i], ARGV[1]) end -- one may have become another algorithm's`, `for i = 1, #KEYS do redis.pcall('ZSCORE', KEYS[i], ARGV[1]) end`,
+		"missing write", "a call that ended holds no permit", "throttle TestEndedCallsHoldNoPermit",
+	},
+	{
 		"throttle/settle.lua", `done = limit_refund(limit, b, now, slot, n - actual, tonumber(ARGV[at + 3 + i]))`, `done = limit_refund(limit, b, now, slot, n, tonumber(ARGV[at + 3 + i]))`,
 		"wrong number", "a call gives back what it did not use, and keeps the rest", "throttle TestSettle",
 	},
@@ -229,7 +273,7 @@ var limiterMutants = []mutant{
 	},
 	{
 		"throttle/settle.lua", `for _, key in ipairs(permits) do redis.pcall('ZREM', key, id) end -- it may have become another algorithm's`, `for _, key in ipairs(permits) do redis.pcall('ZSCORE', key, id) end`,
-		"missing write", "a call that ended holds no permit", "throttle TestSettle|TestHeldPermitsAreRenewed",
+		"missing write", "a call that was not made holds no permit", "throttle TestEndedCallsHoldNoPermit",
 	},
 	{
 		"throttle/renew.lua", `for i, key in ipairs(KEYS) do results[i] = tonumber(redis.call('ZSCORE', key, ARGV[2 * i]) or 0) > now and 1 or 0 end`, `for i, key in ipairs(KEYS) do results[i] = tonumber(redis.call('ZSCORE', key, ARGV[2 * i]) or 0) > 0 and 1 or 0 end`,

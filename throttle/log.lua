@@ -1,0 +1,86 @@
+-- log.lua: decide calls of one sliding window log cheaply.
+--
+-- Its decisions are exactly those of take.lua, and the states that it leaves. A bucket that is paused, or
+-- whose clock was set back, is left to take.lua, and nothing is changed for its calls. Like plain.lua
+-- it does not use the library, nor functions of its own.
+--
+-- KEYS      buckets: one for every distinct key
+-- ARGV[1]   now_us: the caller's clock, for tests; '' for TIME of this Redis
+-- ARGV[2]   b, permits of a window
+-- ARGV[3]   w, length of a window, µs
+-- ARGV[4..] three for each question, those about one key one after the other: which key; n, permits
+--           wanted, 1..b; how many calls ask this
+-- Returns   as windows.lua
+-- Clock     TIME of this Redis, read once
+local now, b, w = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+
+local reply, writes = {now}, {} -- of each key that is written: its number, whether it is new, permits that are over, new ones
+local question = 4
+while question <= #ARGV do
+  local which = tonumber(ARGV[question])
+  local key, known, len, over, last, fresh = KEYS[which], true, 0, 0, 0, 0
+  local head = redis.pcall('LINDEX', key, 0)
+  if head then
+    local written = tonumber(type(head) == 'string' and string.match(head, '^@(%d+)$') or '')
+    known = written and written <= now + 1000000
+    if known then
+      len = redis.call('LLEN', key) - 1
+      last = len > 0 and tonumber(redis.call('LINDEX', key, -1)) or 0
+      -- Few permits are over since the last call, and they are the first ones.
+      local step = 1
+      while over + step <= len and tonumber(redis.call('LINDEX', key, over + step)) <= now - w do over, step = over + step, 2 * step end
+      local within = math.min(over + step, len + 1)
+      while within - over > 1 do
+        local middle = math.floor((over + within) / 2)
+        if tonumber(redis.call('LINDEX', key, middle)) <= now - w then over = middle else within = middle end
+      end
+    end
+  end
+
+  repeat
+    local n, taken, wait, left, reset = tonumber(ARGV[question + 1]), 1, 0, 0, 0
+    for _ = 1, tonumber(ARGV[question + 2]) do
+      if not known then
+        taken = -1
+      elseif taken == 1 then
+        local rank, opens = b - n + 1, math.max(now, last) -- the permit that must be over, from the newest
+        if rank <= fresh then
+          opens = now + w
+        elseif rank <= len + fresh then
+          opens = math.max(opens, redis.call('LINDEX', key, fresh - rank) + w)
+        end
+        wait = opens - now
+        if wait > 0 then taken = 0 else last, fresh = now, fresh + n end
+        left = last > now and 0 or math.max(0, b - len + over - fresh)
+        reset = math.max(0, last + w - now)
+      end
+      local r = #reply
+      reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4] = taken, wait, left, reset
+    end
+    question = question + 3
+  until ARGV[question] ~= ARGV[question - 3]
+  if fresh > 0 then
+    local k = #writes
+    writes[k + 1], writes[k + 2], writes[k + 3], writes[k + 4] = which, not head, over, fresh
+  end
+end
+
+local moment = string.format('%d', now)
+for k = 1, #writes, 4 do
+  local key, new, over, fresh = KEYS[writes[k]], writes[k + 1], writes[k + 2], writes[k + 3]
+  if new then redis.call('RPUSH', key, '@' .. moment) end
+  while fresh > 0 do
+    local few = {}
+    for i = 1, math.min(fresh, 1000) do few[i] = moment end
+    redis.call('RPUSH', key, unpack(few))
+    fresh = fresh - #few
+  end
+  if over > 0 then redis.call('LTRIM', key, over, -1) end -- the last of them becomes the head
+  if not new then redis.call('LSET', key, 0, '@' .. moment) end
+  redis.call('PEXPIRE', key, string.format('%d', math.ceil(w / 1000) + 2000))
+end
+return reply
