@@ -198,6 +198,7 @@ func TestReservationsAreAlike(t *testing.T) {
 				several := rapid.IntRange(0, 1).Draw(rt, "several")
 				n := rapid.Int64Range(1, max(1, limit.maxCost(true))).Draw(rt, "n")
 				within := time.Duration(rapid.Int64Range(0, longest).Draw(rt, "within")) * time.Microsecond
+				edge := rapid.IntRange(0, 4).Draw(rt, "edge")
 				which, actual := rapid.IntRange(0, 100).Draw(rt, "which"), rapid.Int64Range(0, 3).Draw(rt, "actual")
 				var answers, states [2]string
 				var ttl [2]time.Duration
@@ -224,6 +225,13 @@ func TestReservationsAreAlike(t *testing.T) {
 						if err := given[side][which%len(given[side])].Settle(t.Context(), actual); err != nil {
 							rt.Fatal(err)
 						}
+					}
+					if edge < 2 { // just what a call needs, or a µs less
+						d, err := c.PeekReserve(t.Context(), n, maxWithin, "k0")
+						if err != nil {
+							rt.Fatal(err)
+						}
+						within = d.Delay - time.Duration(edge)*time.Microsecond
 					}
 					var calls []*call
 					for i := range times {
