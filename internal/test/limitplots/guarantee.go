@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/test/svg"
 )
 
 // sharer is a tenant that shares a limit.
@@ -60,35 +62,28 @@ func playGuarantee(context.Context, *redis.Client) ([]byte, error) {
 	}
 	x := func(second int) float64 { return left + float64(right-left)*float64(second)/last }
 	y := func(calls float64) float64 { return bottom - float64(bottom-top)*calls/rate }
-	var b strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	title := "30% and 50% of 100/s are guaranteed, and lent"
-	line(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-labelledby="t d">`, width, height, width, height)
-	line(`<title id="t">%s</title>`, title)
-	line(`<desc id="d">A batch of weight 50 has all of 100/s until acme comes with a guarantee of 30%%, then 70/s. Globex comes with a guarantee of 50%%, and the batch has 20/s. When the batch is done, acme and globex, of weights 1 and 2, have a third and two thirds.</desc>`)
-	line(`<style>%s</style>`, style)
-	line(`<rect class="back" width="%d" height="%d"/>`, width, height)
-	line(`<text class="title" x="12" y="24">%s</text>`, title)
+	sheet := svg.New(width, height, title, `A batch of weight 50 has all of 100/s until acme comes with a guarantee of 30%, then 70/s. Globex comes with a guarantee of 50%, and the batch has 20/s. When the batch is done, acme and globex, of weights 1 and 2, have a third and two thirds.`)
+	line := sheet.Line
 	line(`<text class="dim" x="12" y="46">calls a second</text>`)
 	for calls := 0; calls <= rate; calls += 20 {
-		line(`<path class="grid" d="M%d %sH%d"/><text class="dim end" x="%d" y="%d">%d</text>`, left, px(y(float64(calls))), right, left-8, int(y(float64(calls)))+4, calls)
+		line(`<path class="grid" d="M%d %sH%d"/><text class="dim end" x="%d" y="%d">%d</text>`, left, svg.Px(y(float64(calls))), right, left-8, int(y(float64(calls)))+4, calls)
 	}
 	for second := 0; second <= last; second += 10 {
-		line(`<path class="grid" d="M%s %dV%d"/><text class="dim mid" x="%s" y="296">%d s</text>`, px(x(second)), bottom, marks+14, px(x(second)), second)
+		line(`<path class="grid" d="M%s %dV%d"/><text class="dim mid" x="%s" y="296">%d s</text>`, svg.Px(x(second)), bottom, marks+14, svg.Px(x(second)), second)
 	}
 	line(`<text class="dim mid" x="%d" y="318">time</text>`, (left+right)/2)
 	for i, s := range all {
 		var d strings.Builder
 		for second := s.from; second < s.until; second++ {
-			fmt.Fprintf(&d, "%c%s %sH%s", "ML"[min(second-s.from, 1)], px(x(second)), px(y(sharesAt(all, rate, second)[i])), px(x(second+1)))
+			fmt.Fprintf(&d, "%c%s %sH%s", "ML"[min(second-s.from, 1)], svg.Px(x(second)), svg.Px(y(sharesAt(all, rate, second)[i])), svg.Px(x(second+1)))
 		}
 		line(`<path class="%s" d="%s"/>`, s.class, d.String())
-		line(`<text class="%s" x="%s" y="%d">%s</text>`, s.text, px(x(s.label)), int(math.Round(y(sharesAt(all, rate, s.label)[i])))-8, s.name)
+		line(`<text class="%s" x="%s" y="%d">%s</text>`, s.text, svg.Px(x(s.label)), int(math.Round(y(sharesAt(all, rate, s.label)[i])))-8, s.name)
 	}
 	line(`<text class="dim" x="%d" y="%d">weights:</text>`, right+8, top+20)
 	for i, s := range all {
 		line(`<text class="dim" x="%d" y="%d">%s %g</text>`, right+8, top+40+20*i, s.name, s.weight)
 	}
-	line(`</svg>`)
-	return []byte(b.String()), nil
+	return sheet.Bytes(), nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/test/svg"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -108,42 +109,35 @@ func playHotKey(ctx context.Context, client *redis.Client) ([]byte, error) {
 // hotKeySVG draws how many scripts were sent up to each moment.
 func hotKeySVG(each *hotKey, lines []*hotKey) []byte {
 	const base, most, tall = 268, 1000, 316
-	var b strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	y := func(n int) float64 { return base - 200*float64(n)/most }
-	line(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-labelledby="t d">`, width, tall, width, tall)
 	title := fmt.Sprintf("One key that is asked for %d times a second", time.Second/hotEvery)
-	line(`<title id="t">%s</title>`, title)
 	var says []string
 	for _, l := range lines {
 		says = append(says, fmt.Sprintf("%s: %d requests for %d calls that are admitted.", l.name, l.sent[len(l.sent)-1], l.allowed))
 	}
-	line(`<desc id="d">Of %d questions. %s</desc>`, len(each.sent), strings.Join(says, " "))
-	line(`<style>%s</style>`, style)
-	line(`<rect class="back" width="%d" height="%d"/>`, width, tall)
-	line(`<text class="title" x="12" y="24">%s</text>`, title)
+	sheet := svg.New(width, tall, title, fmt.Sprintf(`Of %d questions. %s`, len(each.sent), strings.Join(says, " ")))
+	line := sheet.Line
 	line(`<text class="dim" x="12" y="46">requests to Redis since the first question</text>`)
 	for n := 0; n <= most; n += 200 {
-		line(`<path class="grid" d="M%d %sH%d"/><text class="dim end" x="%d" y="%d">%d</text>`, left, px(y(n)), right, left-8, int(y(n))+4, n)
+		line(`<path class="grid" d="M%d %sH%d"/><text class="dim end" x="%d" y="%d">%d</text>`, left, svg.Px(y(n)), right, left-8, int(y(n))+4, n)
 	}
 	for _, l := range append([]*hotKey{each}, lines...) {
 		var path strings.Builder
 		fmt.Fprintf(&path, "M%d %d", left, base)
 		for i := 49; i < len(l.sent) && l.sent[i] <= most; i += 50 {
-			fmt.Fprintf(&path, "L%s %s", px(x(time.Duration(i+1)*hotEvery)), px(y(l.sent[i])))
+			fmt.Fprintf(&path, "L%s %s", svg.Px(x(time.Duration(i+1)*hotEvery)), svg.Px(y(l.sent[i])))
 		}
 		line(`<path class="%s" d="%s"/>`, l.class, path.String())
 	}
-	line(`<text class="dim" x="%s" y="84">%s</text>`, px(x(most*hotEvery)+6), each.name)
+	line(`<text class="dim" x="%s" y="84">%s</text>`, svg.Px(x(most*hotEvery)+6), each.name)
 	for i, class := range []string{"tw", "tn"} {
 		l := lines[i]
 		at := y(l.sent[len(l.sent)-1])
 		line(`<text class="%s" x="%d" y="%s">%s</text><text class="dim" x="%d" y="%s">%d requests</text>`,
-			class, right+8, px(at-4), l.name, right+8, px(at+12), l.sent[len(l.sent)-1])
+			class, right+8, svg.Px(at-4), l.name, right+8, svg.Px(at+12), l.sent[len(l.sent)-1])
 	}
 	for s := range int(longest/time.Second) + 1 {
-		line(`<text class="dim mid" x="%s" y="%d">%d s</text>`, px(x(time.Duration(s)*time.Second)), base+24, s)
+		line(`<text class="dim mid" x="%s" y="%d">%d s</text>`, svg.Px(x(time.Duration(s)*time.Second)), base+24, s)
 	}
-	line(`</svg>`)
-	return []byte(b.String())
+	return sheet.Bytes()
 }

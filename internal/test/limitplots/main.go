@@ -82,7 +82,7 @@ func writePlots(ctx context.Context, client *redis.Client, dir string) error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(dir, s.file+".svg"), played.svg(), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, s.file+".svg"), played.draw(), 0o644); err != nil {
 			return err
 		}
 	}

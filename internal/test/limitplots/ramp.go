@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/test/svg"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/throttle"
 )
@@ -28,32 +29,25 @@ func playRamp(context.Context, *redis.Client) ([]byte, error) {
 		var d strings.Builder
 		for n := range last {
 			grown := n - min(max(n-heldFrom, 0), held)
-			fmt.Fprintf(&d, "%c%s %sH%s", "ML"[min(n, 1)], px(x(n)), px(y(ramp.At(time.Duration(grown)*day, to))), px(x(n+1)))
+			fmt.Fprintf(&d, "%c%s %sH%s", "ML"[min(n, 1)], svg.Px(x(n)), svg.Px(y(ramp.At(time.Duration(grown)*day, to))), svg.Px(x(n+1)))
 		}
 		return fmt.Sprintf(`<path class="%s" d="%s"/>`, class, d.String())
 	}
-	var b strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	title := "A ramp from 50 mails a day to 20,000 over 30 days"
-	line(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-labelledby="t d">`, width, height, width, height)
-	line(`<title id="t">%s</title>`, title)
-	line(`<desc id="d">Each day admits 1.22 times as many mails as the day before: %d on the first day, %d after a week, %d after two, 20000 from the 31st day on. A sender whose mails are rejected from the 9th to the 14th day has %d mails on each of these days, and grows on after that, six days later.</desc>`,
-		ramp.At(0, to), ramp.At(7*day, to), ramp.At(14*day, to), ramp.At(heldFrom*day, to))
-	line(`<style>%s</style>`, style)
-	line(`<rect class="back" width="%d" height="%d"/>`, width, height)
-	line(`<text class="title" x="12" y="24">%s</text>`, title)
+	sheet := svg.New(width, height, title, fmt.Sprintf(`Each day admits 1.22 times as many mails as the day before: %d on the first day, %d after a week, %d after two, 20000 from the 31st day on. A sender whose mails are rejected from the 9th to the 14th day has %d mails on each of these days, and grows on after that, six days later.`,
+		ramp.At(0, to), ramp.At(7*day, to), ramp.At(14*day, to), ramp.At(heldFrom*day, to)))
+	line := sheet.Line
 	line(`<text class="dim" x="12" y="46">mails a day</text>`)
 	for _, mails := range []int64{50, 200, 1000, 5000, 20_000} {
-		line(`<path class="grid" d="M%d %sH%d"/><text class="dim end" x="%d" y="%d">%d</text>`, left, px(y(mails)), right, left-8, int(y(mails))+4, mails)
+		line(`<path class="grid" d="M%d %sH%d"/><text class="dim end" x="%d" y="%d">%d</text>`, left, svg.Px(y(mails)), right, left-8, int(y(mails))+4, mails)
 	}
 	for n := 0; n <= last; n += 10 {
-		line(`<path class="grid" d="M%s %dV%d"/><text class="dim mid" x="%s" y="296">%d</text>`, px(x(n)), bottom, marks+14, px(x(n)), n)
+		line(`<path class="grid" d="M%s %dV%d"/><text class="dim mid" x="%s" y="296">%d</text>`, svg.Px(x(n)), bottom, marks+14, svg.Px(x(n)), n)
 	}
 	line(`<text class="dim mid" x="%d" y="318">days since the first mail</text>`, (left+right)/2)
 	line("%s", path("went", 0))
 	line("%s", path("no", heldUntil-heldFrom))
 	line(`<text class="tw" x="%d" y="%d">few rejected</text>`, right+8, int(y(to))+4)
 	line(`<text class="tn" x="%d" y="%d">held back</text><text class="dim" x="%d" y="%d">from day %d to %d</text>`, right+8, int(y(to))+34, right+8, int(y(to))+52, heldFrom, heldUntil)
-	line(`</svg>`)
-	return []byte(b.String()), nil
+	return sheet.Bytes(), nil
 }

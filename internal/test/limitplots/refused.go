@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/test/svg"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -77,8 +78,6 @@ func playRefused(ctx context.Context, client *redis.Client) ([]byte, error) {
 
 // refusedSVG draws how many calls of each second were allowed, and how many each limit refused.
 func refusedSVG(counts decided) []byte {
-	var b strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	x := func(second int) float64 { return left + float64(right-left)*float64(second)/refusedLast }
 	y := func(calls int) float64 { return bottom - float64(bottom-top)*float64(calls)/refusedMost }
 	sum := func(what string, from, until int) (n int) {
@@ -89,30 +88,26 @@ func refusedSVG(counts decided) []byte {
 	}
 	const tall = 290
 	title := "What came of calls: which limit refused them"
-	line(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-labelledby="t d">`, width, tall, width, tall)
-	line(`<title id="t">%s</title>`, title)
-	line(`<desc id="d">Ten clients call 40 times a second in all. While one of them calls 60 times a second, its own limit of %d/s refuses %d calls, and that of the service %d. While all of them call twice as often, the limit of the service, %d/s, refuses %d, and those of the clients %d.</desc>`,
-		ofClient, sum("client", wildFrom, wildUntil), sum("service", wildFrom, wildUntil), ofAll, sum("service", rushFrom, rushUntil), sum("client", rushFrom, rushUntil))
-	line(`<style>%s</style>`, style)
-	line(`<rect class="back" width="%d" height="%d"/>`, width, tall)
-	line(`<text class="title" x="12" y="24">%s</text>`, title)
+	sheet := svg.New(width, tall, title, fmt.Sprintf(`Ten clients call 40 times a second in all. While one of them calls 60 times a second, its own limit of %d/s refuses %d calls, and that of the service %d. While all of them call twice as often, the limit of the service, %d/s, refuses %d, and those of the clients %d.`,
+		ofClient, sum("client", wildFrom, wildUntil), sum("service", wildFrom, wildUntil), ofAll, sum("service", rushFrom, rushUntil), sum("client", rushFrom, rushUntil)))
+	line := sheet.Line
 	line(`<text class="dim" x="12" y="46">calls a second</text>`)
 	for calls := 0; calls <= refusedMost; calls += refusedBy {
-		line(`<path class="grid" d="M%d %sH%d"/><text class="dim end" x="%d" y="%d">%d</text>`, left, px(y(calls)), right, left-8, int(y(calls))+4, calls)
+		line(`<path class="grid" d="M%d %sH%d"/><text class="dim end" x="%d" y="%d">%d</text>`, left, svg.Px(y(calls)), right, left-8, int(y(calls))+4, calls)
 	}
 	for second := 0; second <= refusedLast; second += 10 {
-		line(`<text class="dim mid" x="%s" y="270">%d s</text>`, px(x(second)), second)
+		line(`<text class="dim mid" x="%s" y="270">%d s</text>`, svg.Px(x(second)), second)
 	}
 	for _, of := range []struct {
 		text        string
 		from, until int
 	}{{"one is out of hand", wildFrom, wildUntil}, {"all are busy", rushFrom, rushUntil}} {
-		line(`<text class="dim mid" x="%s" y="%d">%s</text>`, px((x(of.from)+x(of.until))/2), top-8, of.text)
+		line(`<text class="dim mid" x="%s" y="%d">%s</text>`, svg.Px((x(of.from)+x(of.until))/2), top-8, of.text)
 	}
 	for _, of := range []struct{ class, what string }{{"came", "allowed"}, {"no", "client"}, {"went", "service"}} {
 		var path strings.Builder
 		for second, n := range counts[of.what] {
-			fmt.Fprintf(&path, "%c%s %sH%s", "ML"[min(second, 1)], px(x(second)), px(y(n)), px(x(second+1)))
+			fmt.Fprintf(&path, "%c%s %sH%s", "ML"[min(second, 1)], svg.Px(x(second)), svg.Px(y(n)), svg.Px(x(second+1)))
 		}
 		line(`<path class="%s" d="%s"/>`, of.class, path.String())
 	}
@@ -120,6 +115,5 @@ func refusedSVG(counts decided) []byte {
 	line(`<text class="dim" x="%d" y="%d">refused by</text>`, right+8, int(y(0))-36)
 	line(`<text class="tn" x="%d" y="%d">client</text>`, right+8, int(y(0))-18)
 	line(`<text class="tw" x="%d" y="%d">service</text>`, right+8, int(y(0)))
-	line(`</svg>`)
-	return []byte(b.String())
+	return sheet.Bytes()
 }

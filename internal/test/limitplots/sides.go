@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/test/svg"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -96,24 +97,18 @@ func (s *sides) slowest() (most time.Duration) {
 // sidesSVG draws when jobs and calls go, one row for each.
 func sidesSVG(plots []*sides) []byte {
 	const first, row, rows = 76, 34, 88
-	var b strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-labelledby="t d">`, width, first+2*rows, width, first+2*rows)
 	title := "Jobs and calls without a job under 50 per second"
-	line(`<title id="t">%s</title>`, title)
 	var says []string
 	for _, s := range plots {
 		says = append(says, fmt.Sprintf("%s: the %d calls wait at most %d ms.", s.title, len(s.went), s.slowest().Milliseconds()))
 	}
-	line(`<desc id="d">There is always a job that could go. Four calls come one after the other, and ten at once after a second. %s</desc>`, strings.Join(says, " "))
-	line(`<style>%s</style>`, style)
-	line(`<rect class="back" width="%d" height="%d"/>`, width, first+2*rows)
-	line(`<text class="title" x="12" y="24">%s</text>`, title)
+	sheet := svg.New(width, first+2*rows, title, fmt.Sprintf(`There is always a job that could go. Four calls come one after the other, and ten at once after a second. %s`, strings.Join(says, " ")))
+	line := sheet.Line
 	ticks := func(class string, at []time.Duration, y int) {
 		var path strings.Builder
 		for _, moment := range at {
 			if moment >= 0 && moment <= sidesLast {
-				fmt.Fprintf(&path, "M%s %dv16", px(left+float64(right-left)*moment.Seconds()/sidesLast.Seconds()), y-12)
+				fmt.Fprintf(&path, "M%s %dv16", svg.Px(left+float64(right-left)*moment.Seconds()/sidesLast.Seconds()), y-12)
 			}
 		}
 		line(`<path class="%s" d="%s"/>`, class, path.String())
@@ -128,10 +123,9 @@ func sidesSVG(plots []*sides) []byte {
 	}
 	axis := first + len(plots)*rows - 20
 	for ms := 0; ms <= int(sidesLast.Milliseconds()); ms += 500 {
-		line(`<text class="dim mid" x="%s" y="%d">%.1f s</text>`, px(left+float64(right-left)*float64(ms)/float64(sidesLast.Milliseconds())), axis, float64(ms)/1000)
+		line(`<text class="dim mid" x="%s" y="%d">%.1f s</text>`, svg.Px(left+float64(right-left)*float64(ms)/float64(sidesLast.Milliseconds())), axis, float64(ms)/1000)
 	}
-	line(`</svg>`)
-	return []byte(b.String())
+	return sheet.Bytes()
 }
 
 // playSides makes both plots.

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/test/arrivals"
+	"github.com/headgate/headgate/internal/test/svg"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
@@ -58,19 +59,13 @@ func whatIfSVG(title string, trial inspect.Trial) []byte {
 	for _, of := range trial.Tenants {
 		most = max(most, of.InForce.P95, of.Proposed.P95)
 	}
-	var b strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	show := func(d time.Duration) string { return d.Round(100 * time.Millisecond).String() }
-	line(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-labelledby="t d">`, width, tall, width, tall)
-	line(`<title id="t">%s</title>`, title)
 	var says []string
 	for _, of := range trial.Tenants {
 		says = append(says, fmt.Sprintf("%s: %s, then %s.", of.Tenant, show(of.InForce.P95), show(of.Proposed.P95)))
 	}
-	line(`<desc id="d">How long 95 of 100 jobs wait. %s</desc>`, strings.Join(says, " "))
-	line(`<style>%s</style>`, style)
-	line(`<rect class="back" width="%d" height="%d"/>`, width, tall)
-	line(`<text class="title" x="12" y="24">%s</text>`, title)
+	sheet := svg.New(width, tall, title, fmt.Sprintf(`How long 95 of 100 jobs wait. %s`, strings.Join(says, " ")))
+	line := sheet.Line
 	line(`<text class="dim" x="12" y="46">how long 95 of 100 jobs wait, <tspan class="tn">now</tspan> and <tspan class="tw">then</tspan></text>`)
 	for i, of := range trial.Tenants {
 		y := first + row*i
@@ -89,6 +84,5 @@ func whatIfSVG(title string, trial inspect.Trial) []byte {
 			line(`<path class="%s" style="stroke-width:10" d="M%d %dH%d"/><text class="dim" x="%d" y="%d">%s</text>`, bar.class, from, at, max(to, from+2), max(to, from+2)+8, at+5, text)
 		}
 	}
-	line(`</svg>`)
-	return []byte(b.String())
+	return sheet.Bytes()
 }
