@@ -232,7 +232,7 @@ return string.format('%.0f', spec.r * 1000000 / spec.p)`)
 		want  string
 	}{
 		{0, "16"}, {1999 * time.Millisecond, "16"}, {2 * time.Second, "24"}, {4 * time.Second, "28"}, {8 * time.Second, "31"}, // up to what was refused
-		{67 * time.Second, "31"}, {68 * time.Second, "32"}, {73 * time.Second, "33"}, {time.Hour, "64"},
+		{67 * time.Second, "31"}, {68 * time.Second, "32"}, {73 * time.Second, "34"}, {78 * time.Second, "38"}, {time.Hour, "64"},
 	} {
 		reply, err := rate.Run(t.Context(), client, store.ScriptKeys(r.queue), r.queue, since+test.after.Microseconds())
 		if err != nil || reply != test.want {

@@ -118,51 +118,6 @@ func TestTimedRefusals(t *testing.T) {
 	})
 }
 
-// TestSearch: in a model of a provider with a burst, whatever it admits is found within 20 s, and then used.
-func TestSearch(t *testing.T) {
-	t.Parallel()
-	r := startRig(t, 1, limitsOf(), nil)
-	client := r.server.Client()
-	level := store.NewScript(`
-local level, next, before = level_at({low = tonumber(ARGV[2]), high = tonumber(ARGV[3])}, tonumber(ARGV[4]))
-return {level, next, before or 0}`)
-	const own, step, pause = 100.0, 10_000, 300_000 // permits a second of the limit itself; µs
-	for _, hidden := range []float64{2, 5.5, 13, 25, 37, 50, 71, 94, 99} {
-		low, high, since, left := int64(1024), int64(1024), int64(-1e9), float64(providerBurst)
-		used, refused := 0.0, 0
-		var at, until, before int64
-		for now := int64(0); now < 60_000_000; now += step {
-			left = min(left+hidden*step/1e6, providerBurst)
-			if now >= until {
-				reply, err := level.Run(t.Context(), client, store.ScriptKeys(r.queue), r.queue, low, high, now-since)
-				if err != nil {
-					t.Fatal(err)
-				}
-				read := store.Read(reply)
-				at, until, before = read.Int(), since+read.Int(), read.Int()
-			}
-			sent := float64(at) / 1024 * own * step / 1e6
-			if left >= sent {
-				if left -= sent; now >= 20_000_000 {
-					used += sent
-				}
-				continue
-			}
-			refused++
-			now += pause
-			if before == 0 {
-				before = at / 2
-			}
-			low, high, since, until = max(1, before), at, now, now
-		}
-		used /= 40 * hidden
-		t.Logf("%.1f/s of %.0f: %.3f used from 20 s to a minute, %d refusals", hidden, own, used, refused)
-		if used < 0.95 || refused > 25 {
-			t.Errorf("%.1f/s of %.0f: %.3f used from 20 s to a minute, %d refusals", hidden, own, used, refused)
-		}
-	}
-}
-
 // TestQuotaIsKept: what the provider says is kept, and forgotten, and never raises a limit.
 func TestQuotaIsKept(t *testing.T) {
 	t.Parallel()

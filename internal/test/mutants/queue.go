@@ -252,7 +252,7 @@ var queueMutants = []mutant{
 		"wrong number", "a 429 halves an adaptive limit", "queue TestAdaptiveLimit",
 	},
 	{
-		"queue/internal/store/lanes.lua", `local risen = math.min(adapting.parts, level + RISE * rises)`, `local risen = level + RISE * rises`,
+		"queue/internal/store/lanes.lua", `local function risen(times) return math.min(adapting.parts, level + RISE * (2 ^ times - 1)) end`, `local function risen(times) return level + RISE * (2 ^ times - 1) end`,
 		"missing condition", "an adaptive limit never rises beyond its own rate", "queue TestAdaptiveLimit",
 	},
 	{
