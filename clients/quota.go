@@ -1,6 +1,9 @@
 package clients
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Quota is a limit of an account, as last reported by its provider.
 type Quota struct {
@@ -11,4 +14,12 @@ type Quota struct {
 
 	// Window is the time in which Limit flows back; 0: it is not known.
 	Window time.Duration
+}
+
+// Unit is what limits call what Name counts: "" for requests, which are calls, or a unit such as input_tokens.
+func (q Quota) Unit() string {
+	if q.Name == "requests" {
+		return ""
+	}
+	return strings.ReplaceAll(q.Name, "-", "_")
 }

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +29,7 @@ type Permit struct {
 	id     string // of the call
 
 	slot           slot
+	began          time.Duration // of the call, by boottime
 	permits, marks string
 	ended          atomic.Bool
 	stop           context.CancelFunc // stops the renewal of its permits; nil: it has none
@@ -46,6 +48,7 @@ func (p *Permit) hold(ctx context.Context, in *directIn) bool {
 		case <-time.After(wait):
 		}
 	}
+	p.began = boottime.Now()
 	return ctx.Err() == nil && in.clock.onTime(p.slot)
 }
 
@@ -72,6 +75,20 @@ func (p *Permit) Settle(ctx context.Context, actual map[string]int64) error {
 		return validation.Field("costs", reason)
 	}
 	return p.finish(ctx, "end", text)
+}
+
+// SetQuota passes on what the answer to the call says of the provider's limits, as the function [SetQuota] does in a
+// handler. It returns an error, and sets nothing, if a quota is invalid or Redis does not answer.
+func (p *Permit) SetQuota(ctx context.Context, quotas ...Quota) error {
+	if err := checkQuotas(quotas); err != nil || len(quotas) == 0 {
+		return err
+	}
+	var text strings.Builder
+	encodeQuotas(&text, quotas, boottime.Now()-p.began)
+	if _, err := p.end(ctx, "hear", text.String()); err != nil {
+		return fmt.Errorf("queue: SetQuota: %w", err)
+	}
+	return nil
 }
 
 // finish ends the permit once. Without anything to tell Redis it asks nothing.

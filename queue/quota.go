@@ -54,6 +54,20 @@ func SetQuota(ctx context.Context, quotas ...Quota) error {
 	if !ok {
 		return errors.New("queue: SetQuota: ctx is not from a handler")
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.quotas
+	for _, q := range quotas {
+		all = append(slices.DeleteFunc(slices.Clone(all), func(other Quota) bool { return other.Unit == q.Unit && other.Of == q.Of }), q)
+	}
+	if err := checkQuotas(all); err != nil {
+		return err
+	}
+	c.quotas = all
+	return nil
+}
+
+func checkQuotas(quotas []Quota) error {
 	for _, q := range quotas {
 		switch {
 		case q.Unit != "" && !check.AttributePattern.MatchString(q.Unit):
@@ -68,16 +82,9 @@ func SetQuota(ctx context.Context, quotas ...Quota) error {
 			return fmt.Errorf("queue: SetQuota: %d that remain must be 0 to %d", *q.Remaining, int64(store.MaxCost))
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	all := c.quotas
-	for _, q := range quotas {
-		all = append(slices.DeleteFunc(slices.Clone(all), func(other Quota) bool { return other.Unit == q.Unit && other.Of == q.Of }), q)
+	if len(quotas) > maxQuotas {
+		return fmt.Errorf("queue: SetQuota: %d quotas are more than %d", len(quotas), maxQuotas)
 	}
-	if len(all) > maxQuotas {
-		return fmt.Errorf("queue: SetQuota: %d quotas are more than %d", len(all), maxQuotas)
-	}
-	c.quotas = all
 	return nil
 }
 
@@ -88,7 +95,7 @@ func (c *call) told(took time.Duration, adapts, grows bool) string {
 	defer c.mu.Unlock()
 	var text strings.Builder
 	if adapts {
-		c.tellQuotas(&text, took)
+		encodeQuotas(&text, c.quotas, took)
 	}
 	if grows && c.rejected {
 		text.WriteString("!1;")
@@ -98,8 +105,9 @@ func (c *call) told(took time.Duration, adapts, grows bool) string {
 	return text.String()
 }
 
-func (c *call) tellQuotas(text *strings.Builder, took time.Duration) {
-	for _, q := range c.quotas {
+// encodeQuotas writes quotas for the script function hear. took is how long the answer took that said them.
+func encodeQuotas(text *strings.Builder, quotas []Quota, took time.Duration) {
+	for _, q := range quotas {
 		left := int64(-1)
 		if q.Remaining != nil && took < freshQuota {
 			left = *q.Remaining

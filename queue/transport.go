@@ -20,6 +20,10 @@ type Transport struct {
 	// call. The request's body must not be read.
 	Job func(*http.Request) (Job, error)
 
+	// Quotas returns what an answer says of the provider's limits, which adaptive limits follow: see [SetQuota].
+	// nil: nothing is read. The body of the answer must not be read.
+	Quotas func(*http.Response) []Quota
+
 	// Base makes the calls; nil means [http.DefaultTransport].
 	Base http.RoundTripper
 
@@ -59,6 +63,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		_ = end(later) // else it is used up
 		return nil, err
+	}
+	if t.Quotas != nil {
+		_ = p.SetQuota(later, t.Quotas(resp)...) // the next answer says it again
 	}
 	if length, reason := httpcall.PauseFor(resp); length > 0 {
 		_ = p.pauseTenant(later, length, reason) // the next answer asks for it again

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -28,6 +29,13 @@ func (r *rig) transported(t *testing.T, answer http.HandlerFunc) (server *httpte
 			return Job{}, errors.New("who is that?")
 		}
 		return r.call(tenant), nil
+	}, Quotas: func(response *http.Response) []Quota {
+		var q Quota
+		if _, err := fmt.Sscan(response.Header.Get("Monthly"), &q.Limit); err != nil {
+			return nil
+		}
+		q.Window, q.Of = maxQuotaWindow, QuotaOfTenant
+		return []Quota{q}
 	}}}
 	return server, func(tenant string) (*http.Response, error) {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, strings.NewReader("x"))
@@ -91,6 +99,55 @@ func TestTransport(t *testing.T) {
 	pauses, err := inspect.Pauses(t.Context(), r.server.Client(), r.queue)
 	if err != nil || len(pauses) != 1 || pauses[0].Tenant != "b" || pauses[0].By != "provider" || !strings.Contains(pauses[0].Reason, "status 429") {
 		t.Errorf("pauses: %+v, %v", pauses, err)
+	}
+}
+
+// TestTransportHears: what the answer to a call says of the provider's limits counts for the tenant's jobs and calls, and
+// for nobody else's, and what is no quota is an error that changes nothing.
+func TestTransportHears(t *testing.T) {
+	t.Parallel()
+	adaptive := limits.Limit{Name: "adaptive", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 1024, Period: maxQuotaWindow}, Per: []string{"tenant"}, Adaptive: true}
+	r := startRig(t, 0, limitsOf(adaptive), nil)
+	monthly := ""
+	_, get := r.transported(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Monthly", monthly) })
+	var refused *RefusedError
+	for _, monthly = range []string{"", "3", "3", ""} {
+		for _, tenant := range []string{"a", "b"} {
+			if monthly != "" && tenant == "b" {
+				continue
+			}
+			response, err := get(tenant)
+			if err != nil {
+				if monthly == "" && errors.As(err, &refused) && refused.Limit == "adaptive" && tenant == "a" {
+					continue // the fourth
+				}
+				t.Fatal(err)
+			}
+			response.Body.Close()
+		}
+	}
+	if refused == nil {
+		t.Error("a provider that admits three calls a month had a fourth")
+	}
+	p, err := r.client.Take(t.Context(), r.call("b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := redistest.Keys(t, r.server.Client(), store.Key(r.queue, "adapt:*"))
+	for _, wrong := range []Quota{{Limit: -1}, {Unit: "a b"}, {Window: -1}, {Of: "nobody"}} {
+		if err := p.SetQuota(t.Context(), Quota{Limit: 1, Window: maxQuotaWindow, Of: QuotaOfTenant}, wrong); err == nil {
+			t.Errorf("%+v is a quota", wrong)
+		}
+	}
+	if after := redistest.Keys(t, r.server.Client(), store.Key(r.queue, "adapt:*")); len(before) != 1 || len(after) != 1 {
+		t.Errorf("known: %v, then %v; want what was said to a", before, after)
+	}
+	left := int64(0)
+	if err := p.SetQuota(t.Context(), Quota{Remaining: &left, Window: maxQuotaWindow, Of: QuotaOfTenant}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.client.Take(t.Context(), r.call("b")); !errors.As(err, &refused) || refused.Limit != "adaptive" {
+		t.Errorf("none is left, and a call goes: %v", err)
 	}
 }
 

@@ -37,24 +37,35 @@ func (c *Client) Quotas() []clients.Quota {
 
 // note records the limits in an answer's headers.
 func (q *quotas) note(header http.Header) {
-	told := metersOf(header, clockOf(header))
-	now := time.Now()
+	told := QuotasOf(header)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for name, m := range told {
-		quota := clients.Quota{Name: name, Limit: m.limit, Remaining: m.remaining, Window: m.window()}
-		if m.reset > 0 {
-			quota.ResetsAt = now.Add(m.reset)
-		}
-		_, known := q.known[name]
-		if !isQuotaName(name) || (!known && len(q.known) == maxQuotas) || (quota.Limit == 0 && quota.Remaining == nil) {
+	for _, quota := range told {
+		if _, known := q.known[quota.Name]; !known && len(q.known) == maxQuotas {
 			continue
 		}
 		if q.known == nil {
 			q.known = map[string]clients.Quota{}
 		}
-		q.known[name] = quota
+		q.known[quota.Name] = quota
 	}
+}
+
+// QuotasOf returns what the headers of an answer say of the account's limits, sorted by name: `x-ratelimit-*` of
+// OpenAI and others, and `anthropic-ratelimit-*`.
+func QuotasOf(header http.Header) (all []clients.Quota) {
+	now := time.Now()
+	for name, m := range metersOf(header, clockOf(header)) {
+		quota := clients.Quota{Name: name, Limit: m.limit, Remaining: m.remaining, Window: m.window()}
+		if m.reset > 0 {
+			quota.ResetsAt = now.Add(m.reset)
+		}
+		if isQuotaName(name) && (quota.Limit != 0 || quota.Remaining != nil) {
+			all = append(all, quota)
+		}
+	}
+	slices.SortFunc(all, func(a, b clients.Quota) int { return strings.Compare(a.Name, b.Name) })
+	return all[:min(len(all), maxQuotas)]
 }
 
 func isQuotaName(name string) bool {

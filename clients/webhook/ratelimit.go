@@ -18,7 +18,7 @@ const (
 	maxWindow = 31 * 24 * time.Hour
 )
 
-// quotaOf returns what the headers of an answer say of the receiver's limit on requests; nil if
+// QuotaOf returns what the headers of an answer say of the receiver's limit on requests; nil if
 // they say nothing of it. These forms are known, of draft-ietf-httpapi-ratelimit-headers and of
 // what was there before:
 //
@@ -35,7 +35,7 @@ const (
 //
 // Of several limits it is the one with the shortest window: calls may come at its rate until a
 // longer window is used up, which the receiver says with 429 and Retry-After.
-func quotaOf(header http.Header) *clients.Quota {
+func QuotaOf(header http.Header) *clients.Quota {
 	q := clients.Quota{Name: "requests"}
 	other := map[string]bool{} // the names of limits on something else than requests
 	windows := map[string]time.Duration{}

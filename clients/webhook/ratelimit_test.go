@@ -64,7 +64,7 @@ func TestQuotaOf(t *testing.T) {
 		"odd names":      {header("RateLimit-Policy", `:YWJj:;q=5;w=1;qu="x", ("a" "b");q=5;w=1, ?1;q=6;w=3`, "RateLimit", `:YWJj:;r=3, ("a");r=2`), "6 3s -"},
 		"odd dictionary": {header("RateLimit", "remaining=(1 2), limit"), "nothing"},
 	} {
-		if got := text(quotaOf(test.header)); got != test.want {
+		if got := text(QuotaOf(test.header)); got != test.want {
 			t.Errorf("%s: %s; want %s", name, got, test.want)
 		}
 	}
@@ -75,7 +75,7 @@ func FuzzQuotaOf(f *testing.F) {
 	f.Add(`"a";q=5;w=1`, `"a";r=3`, "3")
 	f.Add(":YWJj:;q=5;w=1;qu=:YWJj:", "limit=5, remaining=?1", "")
 	f.Fuzz(func(t *testing.T, policy, state, left string) {
-		q := quotaOf(header("RateLimit-Policy", policy, "RateLimit-Limit", policy, "RateLimit", state, "RateLimit-Remaining", left))
+		q := QuotaOf(header("RateLimit-Policy", policy, "RateLimit-Limit", policy, "RateLimit", state, "RateLimit-Remaining", left))
 		if q == nil {
 			return
 		}

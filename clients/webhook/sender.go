@@ -117,7 +117,7 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, request Request) e
 	}
 	defer response.Body.Close()
 	if s.config.Quota != nil {
-		if quota := quotaOf(response.Header); quota != nil {
+		if quota := QuotaOf(response.Header); quota != nil {
 			s.config.Quota(ctx, *quota)
 		}
 	}

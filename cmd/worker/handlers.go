@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate/clients"
@@ -127,12 +126,8 @@ func passOnAll(ctx context.Context, account any, of queue.QuotaScope) {
 
 // passOn passes on what an answer said of a limit: of requests, or of a unit such as input_tokens.
 func passOn(ctx context.Context, q clients.Quota, of queue.QuotaScope) {
-	unit := strings.ReplaceAll(q.Name, "-", "_")
-	if q.Name == "requests" {
-		unit = ""
-	}
 	// The call was made: no number of a provider is worth a second one.
-	_ = queue.SetQuota(ctx, queue.Quota{Unit: unit, Limit: q.Limit, Window: q.Window, Remaining: q.Remaining, Of: of})
+	_ = queue.SetQuota(ctx, queue.Quota{Unit: q.Unit(), Limit: q.Limit, Window: q.Window, Remaining: q.Remaining, Of: of})
 }
 
 // refused reports whether a provider refused a mail for good, because of its address or its content.

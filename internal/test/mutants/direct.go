@@ -107,6 +107,14 @@ var directMutants = []mutant{
 		"too early", "a call holds its place until its answer was read", "queue TestTransportGivesBack",
 	},
 	{
+		"queue/transport.go", `_ = p.SetQuota(later, t.Quotas(resp)...) // the next answer says it again`, `_ = p`,
+		"missing write", "what the answer to a direct call says of the provider's limits counts", "queue TestTransportHears",
+	},
+	{
+		"queue/internal/store/direct_end.lua", `attempt('limits', function() hear(limits(), now, actual) end)`, `limits()`,
+		"missing write", "what the provider of a direct call admits is kept", "queue TestTransportHears",
+	},
+	{
 		"queue/transport.go", `if !sent {`, `if sent {`,
 		"swapped", "a call that was not sent used nothing", "queue TestTransportGivesBack",
 	},

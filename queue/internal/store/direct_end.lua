@@ -1,4 +1,5 @@
--- direct_end.lua: end a call that direct.lua gave a slot to, renew its permits, or pause its tenant.
+-- direct_end.lua: end a call that direct.lua gave a slot to, renew its permits, pause its tenant, or note what the
+-- provider says of its limits.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
@@ -6,8 +7,9 @@
 -- ARGV[3..] id, tenant, attributes, cost, costs, permits, marks: those of direct.lua
 -- ARGV[10]  slot_us: the latest moment of its slot
 -- ARGV[11]  'cancel' it was not made | 'end' it was made | 'renew' | 'pause' the provider wants no calls
+--           | 'hear' it says what it admits
 -- ARGV[12]  for 'end': what it used of metered limits, "unit=n;...", or '' for what was taken;
---           for 'renew': lease_us; for 'pause': "length_us reason"
+--           for 'renew': lease_us; for 'pause': "length_us reason"; for 'hear': see hear in lanes.lua
 -- Returns   how many lanes were woken, whose jobs may go now
 -- Bound: the limits of one lane, of which each wakes at most ten lanes.
 -- Full memory: it runs (allow-oom): it gives back what direct.lua took.
@@ -37,6 +39,12 @@ if what == 'pause' then
   -- As settle.lua does for the answer to a job's call.
   pause_all(list, now, ends, reason)
   pause(tenant, ends, 'provider', reason)
+  return 0
+end
+
+if what == 'hear' then
+  set_calendars(ARGV[2])
+  attempt('limits', function() hear(limits(), now, actual) end)
   return 0
 end
 
