@@ -5,7 +5,7 @@ package main
 var clientMutants = []mutant{
 	// Webhooks.
 	{
-		"cmd/worker/handlers.go", `_ = queue.SetQuota(ctx, queue.Quota{Unit: q.Unit(), Limit: q.Limit, Window: q.Window, Remaining: q.Remaining, Of: of})`, `_ = unit`,
+		"cmd/worker/handlers.go", `_ = queue.SetQuota(ctx, queue.Quota{Unit: q.Unit(), Limit: q.Limit, Window: q.Window, Remaining: q.Remaining, Of: of})`, `_ = ctx`,
 		"missing write", "adaptive limits follow a provider's answers", "cmd/worker TestQuotasAreFollowed",
 	},
 	{
