@@ -29,15 +29,21 @@ while question <= #ARGV do
     known = written and written <= now + 1000000
     if known then
       len = redis.call('LLEN', key) - 1
-      last = len > 0 and tonumber(redis.call('LINDEX', key, -1)) or 0
+      if len > 0 then last = tonumber(redis.call('LINDEX', key, -1)) end
       -- Few permits are over since the last call, and they are the first ones.
-      local step = 1
-      while over + step <= len and tonumber(redis.call('LINDEX', key, over + step)) <= now - w do over, step = over + step, 2 * step end
-      local within = math.min(over + step, len + 1)
-      while within - over > 1 do
-        local middle = math.floor((over + within) / 2)
-        if tonumber(redis.call('LINDEX', key, middle)) <= now - w then over = middle else within = middle end
+      local step, within = 1, len + 1
+      while last and within - over > 1 do
+        local at = over + step < within and over + step or math.floor((over + within) / 2)
+        local moment = tonumber(redis.call('LINDEX', key, at))
+        if not moment then
+          last = nil
+        elseif moment <= now - w then
+          over, step = at, 2 * step
+        else
+          within, step = at, len
+        end
       end
+      known = last ~= nil -- an entry that is no moment is take.lua's to name
     end
   end
 
@@ -51,10 +57,17 @@ while question <= #ARGV do
         if rank <= fresh then
           opens = now + w
         elseif rank <= len + fresh then
-          opens = math.max(opens, redis.call('LINDEX', key, fresh - rank) + w)
+          local moment = tonumber(redis.call('LINDEX', key, fresh - rank))
+          if moment then opens = math.max(opens, moment + w) else known = false end
         end
         wait = opens - now
-        if wait > 0 then taken = 0 else last, fresh = now, fresh + n end
+        if not known then
+          taken = -1
+        elseif wait > 0 then
+          taken = 0
+        else
+          last, fresh = now, fresh + n
+        end
         left = last > now and 0 or math.max(0, b - len + over - fresh)
         reset = math.max(0, last + w - now)
       end

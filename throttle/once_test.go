@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -135,13 +136,34 @@ func TestAnswersThatAreNotKnown(t *testing.T) {
 	if d, err := limiter.Take(t.Context(), 1, "k"); err == nil || d != (Decision{}) {
 		t.Errorf("%+v, %v; want the error of Redis", d, err)
 	}
-	for _, text := range []string{"", "-1 nan 1e9 {} 9 9", "r 1 0 0 1 0 0 0", "r 9e99 0 1 1 0 0 0", "f 1 2", "c 1 0 1 1 1 1", "@1", "99999999999999999999999"} {
+	for _, text := range []string{
+		"", "-1 nan 1e9 {} 9 9", "r 1 0 0 1 0 0 0", "r 1 0 1 0 0 0 0", "r 9e99 0 1 1 0 0 0", "r 0 0 1 1 0 0 99999999999999999999", "f 1 2", "c 1 0 1 1 1 1", "@1", "99999999999999999999999",
+	} {
 		server.Client().Set(t.Context(), key, text, 0)
 		if d, err := limiter.Take(t.Context(), 1, "k"); err == nil || d != (Decision{}) {
 			t.Errorf("bucket %q: %+v, %v; want an error", text, d, err)
 		}
+		if r, err := limiter.Reserve(t.Context(), 1, 0, "k"); err == nil || r != nil {
+			t.Errorf("bucket %q: %+v, %v; want an error", text, r, err)
+		}
 		if now := server.Client().Get(t.Context(), key).Val(); now != text {
 			t.Errorf("bucket %q was overwritten with %q", text, now)
+		}
+	}
+	for _, entries := range [][]any{{"x"}, {"@x"}, {"@1", "x"}, {"@1", "1", "x"}, {"@1", "x", "9999999999999999"}} {
+		server.Client().Del(t.Context(), key)
+		server.Client().RPush(t.Context(), key, entries...)
+		log := logged("10/day")
+		log.Name = limiter.limits[0].Name
+		logs, err := New(server.Client(), "", log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d, err := logs.Take(t.Context(), 1, "k"); err == nil || !strings.Contains(err.Error(), "holds no bucket") || d != (Decision{}) {
+			t.Errorf("log %q: %+v, %v; want an error", entries, d, err)
+		}
+		if now := server.Client().LRange(t.Context(), key, 0, -1).Val(); len(now) != len(entries) {
+			t.Errorf("log %q was changed to %q", entries, now)
 		}
 	}
 	server.Kill()

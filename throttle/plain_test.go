@@ -87,7 +87,7 @@ func answersAlike(t *testing.T, client redis.UniversalClient, draw func(*rapid.T
 				changed.Rate.Period = rapid.SampledFrom([]time.Duration{limit.Rate.Period * 4, limit.Rate.Period * 3 / 2, limit.Rate.Period * 2}).Draw(rt, "other window")
 				changed.Rate.Count = max(1, limit.Rate.Count/rapid.SampledFrom([]int64{1, 2, 7}).Draw(rt, "fewer"))
 			}
-			n := rapid.Int64Range(1, changed.maxCost(false)).Draw(rt, "n")
+			n := rapid.SliceOfN(rapid.Int64Range(1, changed.maxCost(false)), times, times).Draw(rt, "n")
 			var answers, states [2]string
 			var ttl [2]time.Duration
 			for side, c := range both {
@@ -110,7 +110,7 @@ func answersAlike(t *testing.T, client redis.UniversalClient, draw func(*rapid.T
 				}
 				var calls []*call
 				for i := range times {
-					one, err := c.ask(police, n, 0, []string{fmt.Sprint("k", i*several%3), "b", fmt.Sprint("c", i*several%3)}[:len(limits)])
+					one, err := c.ask(police, n[i], 0, []string{fmt.Sprint("k", i*several%3), "b", fmt.Sprint("c", i*several%3)}[:len(limits)])
 					if err != nil {
 						rt.Fatal(err)
 					}
@@ -133,7 +133,7 @@ func answersAlike(t *testing.T, client redis.UniversalClient, draw func(*rapid.T
 			limit = changed
 			// The clock of expiry is a real one.
 			if answers[0] != answers[1] || states[0] != states[1] || (ttl[0]-ttl[1]).Abs() > 3*time.Second {
-				rt.Fatalf("%d × %d of %+v: short\n%s%slong\n%s%s", times, n, limit, answers[0], states[0], answers[1], states[1])
+				rt.Fatalf("%d of %+v: short\n%s%slong\n%s%s", n, limit, answers[0], states[0], answers[1], states[1])
 			}
 		}
 	})
@@ -176,6 +176,20 @@ func TestReservationsAreAlike(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		known := map[Algorithm]int{}
+		changes := []func(Limit) Limit{
+			func(l Limit) Limit { l.Rate.Count++; return l },
+			func(l Limit) Limit { l.Burst, l.Capacity = 2*l.Burst, 2*l.Capacity; return l },
+			func(l Limit) Limit { l.Burst, l.Capacity = (l.Burst+1)/2, (l.Capacity+1)/2; return l },
+			func(l Limit) Limit {
+				if l.Algorithm == LeakyBucket {
+					l.Algorithm, l.Burst, l.Capacity = TokenBucket, max(1, l.Capacity), 0
+				} else {
+					l.Algorithm, l.Burst, l.Capacity = LeakyBucket, 0, l.Burst
+				}
+				return l
+			},
+			func(l Limit) Limit { l.Algorithm, l.Burst, l.Capacity = SlidingWindowLog, 0, 0; return l },
+		}
 		rapid.Check(t, func(rt *rapid.T) {
 			limit := rapid.SampledFrom([]Limit{
 				bucket("10/s", 20), bucket("7/100ms", 3), bucket("1/h", 1), leaky("10/s", 0), leaky("30/s", 4), leaky("7/m", 1), inFlightOf(3, 10*time.Second),
@@ -196,8 +210,12 @@ func TestReservationsAreAlike(t *testing.T) {
 				other := rapid.IntRange(0, 14).Draw(rt, "other")
 				times := rapid.IntRange(1, 5).Draw(rt, "times")
 				several := rapid.IntRange(0, 1).Draw(rt, "several")
-				n := rapid.Int64Range(1, max(1, limit.maxCost(true))).Draw(rt, "n")
-				within := time.Duration(rapid.Int64Range(0, longest).Draw(rt, "within")) * time.Microsecond
+				changed := limit
+				if other == 2 && limit.Algorithm != Concurrency {
+					changed = rapid.SampledFrom(changes).Draw(rt, "change")(limit)
+				}
+				n := rapid.SliceOfN(rapid.Int64Range(1, max(1, changed.maxCost(true))), times, times).Draw(rt, "n")
+				within := rapid.SliceOfN(rapid.Int64Range(0, longest), times, times).Draw(rt, "within")
 				edge := rapid.IntRange(0, 4).Draw(rt, "edge")
 				which, actual := rapid.IntRange(0, 100).Draw(rt, "which"), rapid.Int64Range(0, 3).Draw(rt, "actual")
 				var answers, states [2]string
@@ -214,10 +232,8 @@ func TestReservationsAreAlike(t *testing.T) {
 						if err := c.Pause(t.Context(), limit.Name, "k0", c.now.Add(100*ms), "x"); err != nil {
 							rt.Fatal(err)
 						}
-					case other == 2 && limit.Algorithm != Concurrency:
-						slower := limit
-						slower.Rate.Count++
-						c.change(slower)
+					case changed != limit:
+						c.change(changed)
 						if side == 1 {
 							c.short = noShort
 						}
@@ -227,15 +243,15 @@ func TestReservationsAreAlike(t *testing.T) {
 						}
 					}
 					if edge < 2 { // just what a call needs, or a µs less
-						d, err := c.PeekReserve(t.Context(), n, maxWithin, "k0")
+						d, err := c.PeekReserve(t.Context(), n[0], maxWithin, "k0")
 						if err != nil {
 							rt.Fatal(err)
 						}
-						within = d.Delay - time.Duration(edge)*time.Microsecond
+						within[0] = d.Delay.Microseconds() - int64(edge)
 					}
 					var calls []*call
 					for i := range times {
-						one, err := c.ask(shape, n, within, []string{fmt.Sprint("k", i*several%3)})
+						one, err := c.ask(shape, n[i], time.Duration(within[i])*time.Microsecond, []string{fmt.Sprint("k", i*several%3)})
 						if err != nil {
 							rt.Fatal(err)
 						}
@@ -254,12 +270,10 @@ func TestReservationsAreAlike(t *testing.T) {
 						ttl[side] = client.PTTL(t.Context(), one.buckets[0]).Val()
 					}
 				}
-				if other == 2 && limit.Algorithm != Concurrency {
-					limit.Rate.Count++
-				}
+				limit = changed
 				// The clock of expiry is a real one.
 				if answers[0] != answers[1] || states[0] != states[1] || (ttl[0]-ttl[1]).Abs() > 3*time.Second {
-					rt.Fatalf("%d × %d of %+v: short\n%s%slong\n%s%s", times, n, limit, answers[0], states[0], answers[1], states[1])
+					rt.Fatalf("%d of %+v: short\n%s%slong\n%s%s", n, limit, answers[0], states[0], answers[1], states[1])
 				}
 			}
 		})

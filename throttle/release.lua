@@ -1,4 +1,4 @@
--- release.lua: free the permits of a call whose cost was right.
+-- release.lua: free the permits of a call that used what it reserved.
 --
 -- KEYS      sets of permits, one for each concurrency limit
 -- ARGV[1]   id of the call

@@ -1,5 +1,5 @@
--- settle.lua: end a reservation whose cost was another one. It gives back or charges the difference
--- between what was reserved and what was used, and frees the permits of concurrency limits.
+-- settle.lua: end a reservation whose cost differs from what was reserved. It gives back or charges the
+-- difference, and frees the permits of concurrency limits.
 --
 -- KEYS      bucket of each limit
 -- ARGV[1]   now_us: the caller's clock, for tests; '' for TIME of this Redis

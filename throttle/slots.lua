@@ -33,9 +33,11 @@ while question <= #ARGV do
     if type(text) == 'string' then
       local t, part, permit, flow, latest, given, number, rest = string.match(text, '^r (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)([ %d:]*)$')
       tat = t and tonumber(t)
-      last = latest and tonumber(latest)
-      if tat and tonumber(given) <= now and last <= math.max(tat, now) and tat < 2 ^ 53 and (tat < now or tonumber(permit) == p and tonumber(flow) == r) then
-        known, mark, lows = true, tonumber(number), rest
+      if tat then
+        last, mark, lows = tonumber(latest), tonumber(number), rest
+        local same = tonumber(permit) == p and tonumber(flow) == r
+        local sound = math.max(tat, mark, tonumber(part)) < 2 ^ 53 and tonumber(flow) > 0 and (tonumber(permit) > 0 or tat == 0)
+        known = sound and tonumber(given) <= now and last <= math.max(tat, now) and (tat < now or same)
         if tat >= now then frac = tonumber(part) end
       end
     end
