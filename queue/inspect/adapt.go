@@ -20,7 +20,7 @@ func (a adapt) part(now int64) float64 {
 	}
 	level := int64(math.Floor(float64(a.high) - gap/math.Exp2(float64(min(steps, t/step)))))
 	if ends := steps*step + stays; t >= ends {
-		level = min(parts, level+rise*((t-ends)/rises+1))
+		level = min(parts, level+rise*(1<<min((t-ends)/rises+1, 10)-1))
 	}
 	if now < a.at+counts {
 		level = min(level, a.told)

@@ -215,8 +215,8 @@ end
 -- An adaptive limit looks for the rate that the provider admits, in 1024ths of its own. The first 429 halves it. Every
 -- two seconds after that it takes half of the way up to the level that was refused, until that is near, and stays there
 -- for a minute. Then it rises every five seconds, by a 64th at first and by twice as much each time. The next 429 names
--- the new level that is refused, and it goes back to the level two rises before: one that is a little too high uses up the
--- provider's burst first, and is refused later.
+-- the new level that is refused, and it goes back to the level two rises before, if that was not the whole: a level that
+-- is a little too high uses up the provider's burst first, and is refused later.
 local adapting = {parts = 1024, saved = {}} -- saved: what this script has planned, by bucket
 
 -- level_at returns the level at which a limit is t µs after a 429, and when it changes next; and the level before it, if
@@ -239,7 +239,8 @@ local function level_at(a, t)
   end
   local rises = math.floor((t - ends) / RISE_US) + 1
   local function risen(times) return math.min(adapting.parts, level + RISE * (2 ^ times - 1)) end
-  return risen(rises), ends + rises * RISE_US, risen(rises) < adapting.parts and risen(math.max(0, rises - 2))
+  local before = risen(math.max(0, rises - 2))
+  return risen(rises), ends + rises * RISE_US, before < adapting.parts and before
 end
 
 local function adapt_key(bucket) return headgate .. 'adapt:' .. string.sub(bucket, #headgate + 3) end
