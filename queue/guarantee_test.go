@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"fmt"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -209,15 +211,55 @@ func TestGuaranteeOfARareLimit(t *testing.T) {
 	}
 }
 
+// TestGuaranteeBehindManyLanes: a guarantee holds also for a lane that its weight puts behind more lanes than one call
+// of dispatch reads.
+func TestGuaranteeBehindManyLanes(t *testing.T) {
+	t.Parallel()
+	h := startHours(t, sharing(throttle.TokenBucket), map[string]limits.Tenant{"a": {Guarantee: 0.5, Weight: 0.001}})
+	const hours = 4
+	h.waits(t, "a", hours*anHour, 1)
+	for i := range 40 {
+		h.waits(t, fmt.Sprint("b", i), hours+2, 1)
+	}
+	h.next(t, 1) // by now it is the last one by weight
+	for hour := range hours {
+		if shares := h.next(t, 1); shares["a"] < anHour/2-1 || shares["a"] > anHour/2+1 {
+			t.Errorf("hour %d: %d of a's jobs went, want %d", hour, shares["a"], anHour/2)
+		}
+	}
+}
+
+// TestGuaranteeOfLargeJobs: a lane whose next job needs more than an hour has left keeps its place, and its guarantee.
+func TestGuaranteeOfLargeJobs(t *testing.T) {
+	t.Parallel()
+	h := startHours(t, sharing(throttle.FixedWindow), map[string]limits.Tenant{"a": {Guarantee: 0.5}, "b": {Weight: 1000}})
+	const hours, cost, sure = 7, 7, 4 // eight jobs go in an hour
+	h.waits(t, "a", hours*8+8, cost)
+	h.waits(t, "b", hours*8+8, cost)
+	h.next(t, 1)
+	for hour := range hours {
+		if shares := h.next(t, 1); shares["a"] < sure || shares["a"] > sure+1 || shares["a"]+shares["b"] != anHour/cost {
+			t.Errorf("hour %d: %v jobs went, want %d of a's of %d", hour, shares, sure, anHour/cost)
+		}
+	}
+}
+
 // TestDamagedGuarantee: while what is known of a guarantee is damaged, the tenant has its share by weight.
 func TestDamagedGuarantee(t *testing.T) {
 	t.Parallel()
-	for _, key := range []string{"guaranteed:account:a", "owed"} {
+	for _, key := range []string{"guaranteed:account:a", "owed", "limits"} {
 		t.Run(key, func(t *testing.T) {
 			t.Parallel()
 			h := startHours(t, sharing(throttle.TokenBucket), map[string]limits.Tenant{"a": {Guarantee: 0.9}})
 			client := h.server.Client()
-			if err := client.Set(t.Context(), store.Key(h.queue, key), "damaged", 0).Err(); err != nil {
+			if key == "limits" {
+				config := client.HGet(t.Context(), store.Key(h.queue, key), "t:a").Val()
+				damaged := regexp.MustCompile(`"g":\d+`).ReplaceAllString(config, `"g":0.5`)
+				if damaged == config {
+					t.Fatalf("no guarantee in %s", config)
+				}
+				client.HSet(t.Context(), store.Key(h.queue, key), "t:a", damaged)
+			} else if err := client.Set(t.Context(), store.Key(h.queue, key), "damaged", 0).Err(); err != nil {
 				t.Fatal(err)
 			}
 			h.waits(t, "a", 2*anHour, 1)
@@ -229,7 +271,7 @@ func TestDamagedGuarantee(t *testing.T) {
 			if err != nil || len(faults) == 0 {
 				t.Errorf("faults: %v, %v", faults, err)
 			}
-			if text := client.Get(t.Context(), store.Key(h.queue, key)).Val(); text != "damaged" {
+			if text := client.Get(t.Context(), store.Key(h.queue, key)).Val(); text != "damaged" && key != "limits" {
 				t.Errorf("what was damaged is %q now", text)
 			}
 		})
