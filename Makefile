@@ -130,8 +130,9 @@ test-bench: test-parts
 	@$(MAKE) --no-print-directory bench PKGS="$$($(GO) list $(PKGS) | grep -vE '$(FLEETS)' | xargs)"
 
 .PHONY: test-long
-test-long: modern ## Run test with the long models at full length, after a change of the core
+test-long: modern ## Run test with the long models at full length, and mutants, after a change of the core
 	HEADGATE_TEST_LONG=1 $(MAKE) test
+	$(MAKE) mutants
 
 .PHONY: faults
 faults: deps ## Break Redis, workers and receivers; write docs/reliability.md

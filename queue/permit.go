@@ -78,13 +78,15 @@ func (p *Permit) Settle(ctx context.Context, actual map[string]int64) error {
 }
 
 // SetQuota passes on what the answer to the call says of the provider's limits, as the function [SetQuota] does in a
-// handler. It returns an error, and sets nothing, if a quota is invalid or Redis does not answer.
+// handler. It asks Redis at once. If a quota is invalid, it returns an error and sets nothing; after an error of Redis
+// it is not known.
 func (p *Permit) SetQuota(ctx context.Context, quotas ...Quota) error {
-	if err := checkQuotas(quotas); err != nil || len(quotas) == 0 {
+	all, err := latestQuotas(nil, quotas)
+	if err != nil || len(all) == 0 {
 		return err
 	}
 	var text strings.Builder
-	encodeQuotas(&text, quotas, boottime.Now()-p.began)
+	encodeQuotas(&text, all, boottime.Now()-p.began)
 	if _, err := p.end(ctx, "hear", text.String()); err != nil {
 		return fmt.Errorf("queue: SetQuota: %w", err)
 	}

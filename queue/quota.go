@@ -56,34 +56,41 @@ func SetQuota(ctx context.Context, quotas ...Quota) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := c.quotas
-	for _, q := range quotas {
-		all = append(slices.DeleteFunc(slices.Clone(all), func(other Quota) bool { return other.Unit == q.Unit && other.Of == q.Of }), q)
-	}
-	if err := checkQuotas(all); err != nil {
+	all, err := latestQuotas(c.quotas, quotas)
+	if err != nil {
 		return err
 	}
 	c.quotas = all
 	return nil
 }
 
-func checkQuotas(quotas []Quota) error {
+// latestQuotas returns the last one for each unit and scope, or an error if one is invalid, or if there are too many.
+func latestQuotas(known, quotas []Quota) ([]Quota, error) {
+	all := slices.Clone(known)
 	for _, q := range quotas {
-		switch {
-		case q.Unit != "" && !check.AttributePattern.MatchString(q.Unit):
-			return fmt.Errorf("queue: SetQuota: the unit %s is not 1 to 64 of a-z, 0-9 and '_'", check.Quote(q.Unit))
-		case q.Limit < 0 || q.Limit > store.MaxCost:
-			return fmt.Errorf("queue: SetQuota: a limit of %d must be 0 to %d", q.Limit, int64(store.MaxCost))
-		case q.Window < 0 || q.Window > maxQuotaWindow || q.Window > 0 && q.Window < time.Microsecond:
-			return fmt.Errorf("queue: SetQuota: a window of %v must be 1µs to %v, or 0 if it is not known", q.Window, maxQuotaWindow)
-		case q.Of != QuotaOfAccount && q.Of != QuotaOfTenant && q.Of != QuotaOfEndpoint:
-			return fmt.Errorf("queue: SetQuota: a quota of %s must be of the account, the tenant or the endpoint", check.Quote(string(q.Of)))
-		case q.Remaining != nil && (*q.Remaining < 0 || *q.Remaining > store.MaxCost):
-			return fmt.Errorf("queue: SetQuota: %d that remain must be 0 to %d", *q.Remaining, int64(store.MaxCost))
+		if err := q.check(); err != nil {
+			return nil, err
 		}
+		all = append(slices.DeleteFunc(all, func(other Quota) bool { return other.Unit == q.Unit && other.Of == q.Of }), q)
 	}
-	if len(quotas) > maxQuotas {
-		return fmt.Errorf("queue: SetQuota: %d quotas are more than %d", len(quotas), maxQuotas)
+	if len(all) > maxQuotas {
+		return nil, fmt.Errorf("queue: SetQuota: %d quotas are more than %d", len(all), maxQuotas)
+	}
+	return all, nil
+}
+
+func (q Quota) check() error {
+	switch {
+	case q.Unit != "" && !check.AttributePattern.MatchString(q.Unit):
+		return fmt.Errorf("queue: SetQuota: the unit %s is not 1 to 64 of a-z, 0-9 and '_'", check.Quote(q.Unit))
+	case q.Limit < 0 || q.Limit > store.MaxCost:
+		return fmt.Errorf("queue: SetQuota: a limit of %d must be 0 to %d", q.Limit, int64(store.MaxCost))
+	case q.Window < 0 || q.Window > maxQuotaWindow || q.Window > 0 && q.Window < time.Microsecond:
+		return fmt.Errorf("queue: SetQuota: a window of %v must be 1µs to %v, or 0 if it is not known", q.Window, maxQuotaWindow)
+	case q.Of != QuotaOfAccount && q.Of != QuotaOfTenant && q.Of != QuotaOfEndpoint:
+		return fmt.Errorf("queue: SetQuota: a quota of %s must be of the account, the tenant or the endpoint", check.Quote(string(q.Of)))
+	case q.Remaining != nil && (*q.Remaining < 0 || *q.Remaining > store.MaxCost):
+		return fmt.Errorf("queue: SetQuota: %d that remain must be 0 to %d", *q.Remaining, int64(store.MaxCost))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/internal/check"
@@ -20,8 +21,8 @@ type Transport struct {
 	// call. The request's body must not be read.
 	Job func(*http.Request) (Job, error)
 
-	// Quotas returns what an answer says of the provider's limits, which adaptive limits follow: see [SetQuota].
-	// nil: nothing is read. The body of the answer must not be read.
+	// Quotas returns what an answer says of the provider's limits, which adaptive limits follow: see [SetQuota]. What
+	// is invalid is left out. nil: nothing is read. The body of the answer must not be read.
 	Quotas func(*http.Response) []Quota
 
 	// Base makes the calls; nil means [http.DefaultTransport].
@@ -64,14 +65,23 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		_ = end(later) // else it is used up
 		return nil, err
 	}
-	if t.Quotas != nil {
-		_ = p.SetQuota(later, t.Quotas(resp)...) // the next answer says it again
-	}
-	if length, reason := httpcall.PauseFor(resp); length > 0 {
+	length, reason := httpcall.PauseFor(resp)
+	if quotas := t.quotas(resp); length > 0 {
+		_ = p.SetQuota(later, quotas...)         // else the limit, which is known, would be searched for
 		_ = p.pauseTenant(later, length, reason) // the next answer asks for it again
+	} else if len(quotas) > 0 {
+		go func() { _ = p.SetQuota(later, quotas...) }() // the answer is here, and does not wait for Redis
 	}
 	httpcall.WhenRead(resp, func() { _ = p.Release(later) }) // else its place lapses
 	return resp, nil
+}
+
+// quotas returns what an answer says of the provider's limits, without what makes no sense.
+func (t *Transport) quotas(resp *http.Response) []Quota {
+	if t.Quotas == nil {
+		return nil
+	}
+	return slices.DeleteFunc(t.Quotas(resp), func(q Quota) bool { return q.check() != nil })
 }
 
 // pauseTenant pauses the tenant of a call, as [PauseTenant] does in a handler.

@@ -124,6 +124,9 @@ func TestTransportHears(t *testing.T) {
 				t.Fatal(err)
 			}
 			response.Body.Close()
+			if monthly != "" {
+				until(t, "heard", func() bool { return len(redistest.Keys(t, r.server.Client(), store.Key(r.queue, "adapt:*"))) == 1 })
+			}
 		}
 	}
 	if refused == nil {

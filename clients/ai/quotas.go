@@ -37,10 +37,10 @@ func (c *Client) Quotas() []clients.Quota {
 
 // note records the limits in an answer's headers.
 func (q *quotas) note(header http.Header) {
-	told := QuotasOf(header)
+	latest := QuotasOf(header)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, quota := range told {
+	for _, quota := range latest {
 		if _, known := q.known[quota.Name]; !known && len(q.known) == maxQuotas {
 			continue
 		}

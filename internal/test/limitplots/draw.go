@@ -85,8 +85,6 @@ func steps(moments []time.Duration) string {
 	return b.String()
 }
 
-// px formats a coordinate with at most one decimal.
-
 // maxWithin returns the max number of the times, which ascend, within any (t - d, t].
 func maxWithin(moments []time.Duration, d time.Duration) int {
 	most, from := 0, 0

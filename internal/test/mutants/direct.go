@@ -107,7 +107,7 @@ var directMutants = []mutant{
 		"too early", "a call holds its place until its answer was read", "queue TestTransportGivesBack",
 	},
 	{
-		"queue/transport.go", `_ = p.SetQuota(later, t.Quotas(resp)...) // the next answer says it again`, `_ = p`,
+		"queue/transport.go", `go func() { _ = p.SetQuota(later, quotas...) }() // the answer is here, and does not wait for Redis`, `_ = p`,
 		"missing write", "what the answer to a direct call says of the provider's limits counts", "queue TestTransportHears",
 	},
 	{
@@ -119,7 +119,7 @@ var directMutants = []mutant{
 		"swapped", "a call that was not sent used nothing", "queue TestTransportGivesBack",
 	},
 	{
-		"queue/transport.go", `if length, reason := httpcall.PauseFor(resp); length > 0 {`, `if length, reason := httpcall.PauseFor(resp); length > time.Hour {`,
+		"queue/transport.go", `if quotas := t.quotas(resp); length > 0 {`, `if quotas := t.quotas(resp); length > time.Hour {`,
 		"missing condition", "a provider that asks for a pause gets it", "queue TestTransport",
 	},
 	{
