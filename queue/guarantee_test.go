@@ -24,6 +24,7 @@ type hours struct {
 	clock   redistest.Clock
 	of      map[string]string // tenants by job
 	counted int
+	step    time.Duration
 }
 
 // anHour is how many calls the shared limit of hours admits in one.
@@ -38,11 +39,11 @@ func sharing(algorithm throttle.Algorithm) limits.Limit {
 	return l
 }
 
-func startHours(t *testing.T, limit limits.Limit, tenants map[string]limits.Tenant) *hours {
+func startHours(t *testing.T, limit limits.Limit, tenants map[string]limits.Tenant, more ...limits.Limit) *hours {
 	t.Helper()
-	set := limitsOf(limit)
+	set := limitsOf(append([]limits.Limit{limit}, more...)...)
 	set.Tenants = tenants
-	h := &hours{rig: startRig(t, 0, set, nil), of: map[string]string{}}
+	h := &hours{rig: startRig(t, 0, set, nil), of: map[string]string{}, step: time.Hour}
 	client := dialed(t, h.server, h.clock.Dial)
 	h.d = h.dispatcher()
 	h.d.redis, h.d.limits.Redis = client, client
@@ -58,7 +59,7 @@ func (h *hours) waits(t *testing.T, tenant string, n int, cost int64) {
 	}
 }
 
-// next returns how many jobs of each tenant go in so many hours.
+// next returns how many jobs of each tenant go in so many hours, or steps.
 func (h *hours) next(t *testing.T, n int) map[string]int {
 	t.Helper()
 	shares := map[string]int{}
@@ -68,7 +69,7 @@ func (h *hours) next(t *testing.T, n int) map[string]int {
 		for _, id := range ids {
 			shares[h.of[id]]++
 		}
-		h.clock.Step(time.Hour)
+		h.clock.Step(h.step)
 	}
 	return shares
 }
@@ -212,20 +213,39 @@ func TestGuaranteeOfARareLimit(t *testing.T) {
 }
 
 // TestGuaranteeBehindManyLanes: a guarantee holds also for a lane that its weight puts behind more lanes than one call
-// of dispatch reads.
+// of dispatch reads, whether it stands in line or waited for a limit of its own.
 func TestGuaranteeBehindManyLanes(t *testing.T) {
 	t.Parallel()
-	h := startHours(t, sharing(throttle.TokenBucket), map[string]limits.Tenant{"a": {Guarantee: 0.5, Weight: 0.001}})
-	const hours = 4
-	h.waits(t, "a", hours*anHour, 1)
-	for i := range 40 {
-		h.waits(t, fmt.Sprint("b", i), hours+2, 1)
-	}
-	h.next(t, 1) // by now it is the last one by weight
-	for hour := range hours {
-		if shares := h.next(t, 1); shares["a"] < anHour/2-1 || shares["a"] > anHour/2+1 {
-			t.Errorf("hour %d: %d of a's jobs went, want %d", hour, shares["a"], anHour/2)
-		}
+	second := limits.Limit{Name: "account", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(anHour), Burst: 10}
+	own := limits.Limit{Name: "own", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: anHour / 2, Period: time.Hour}, Per: []string{"tenant"}}
+	for name, test := range map[string]struct {
+		limits []limits.Limit
+		step   time.Duration
+		steps  int // in which anHour jobs go
+	}{
+		"an hour":                {[]limits.Limit{sharing(throttle.TokenBucket)}, time.Hour, 1},
+		"a limit of its own":     {[]limits.Limit{sharing(throttle.TokenBucket), own}, time.Hour, 1},
+		"a second, step by step": {[]limits.Limit{second}, 50 * time.Millisecond, 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := startHours(t, test.limits[0], map[string]limits.Tenant{"a": {Guarantee: 0.5, Weight: 0.001}}, test.limits[1:]...)
+			h.step = test.step
+			const rounds = 4
+			h.waits(t, "a", 3*rounds*anHour, 1)
+			for i := range 40 {
+				h.waits(t, fmt.Sprint("b", i), 4*rounds, 1)
+			}
+			h.next(t, test.steps) // by now it is the last one by weight
+			shares, all := h.next(t, rounds*test.steps), 0
+			for _, n := range shares {
+				all += n
+			}
+			// The time that the test takes counts, too.
+			if a := shares["a"]; all < rounds*anHour || a < all/2-2 || a > all/2+2 {
+				t.Errorf("%d of a's jobs went, want half of %d", a, all)
+			}
+		})
 	}
 }
 
@@ -233,14 +253,54 @@ func TestGuaranteeBehindManyLanes(t *testing.T) {
 func TestGuaranteeOfLargeJobs(t *testing.T) {
 	t.Parallel()
 	h := startHours(t, sharing(throttle.FixedWindow), map[string]limits.Tenant{"a": {Guarantee: 0.5}, "b": {Weight: 1000}})
-	const hours, cost, sure = 7, 7, 4 // eight jobs go in an hour
-	h.waits(t, "a", hours*8+8, cost)
-	h.waits(t, "b", hours*8+8, cost)
+	const hours, cost = 8, 13
+	h.waits(t, "a", hours*anHour/cost, cost)
+	h.waits(t, "b", hours*anHour, 1)
 	h.next(t, 1)
+	shares := h.next(t, hours-1)
+	// It may have what is left of a job in each hour besides.
+	if sure := (hours - 1) * anHour / 2; shares["a"]*cost < sure-cost || shares["a"]*cost > sure+(hours-1)*cost || shares["a"]*cost+shares["b"] != 2*sure {
+		t.Errorf("%v jobs went in %d hours, want %d permits of a's, and all of the rest of b's", shares, hours-1, sure)
+	}
+}
+
+// TestGuaranteeBesideAUnit: a guaranteed lane that another limit of a unit holds keeps its place, and nobody else waits
+// for it.
+func TestGuaranteeBesideAUnit(t *testing.T) {
+	t.Parallel()
+	tokens := limits.Limit{Name: "tokens", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Period: time.Hour}, Unit: "tokens"}
+	h := startHours(t, sharing(throttle.FixedWindow), map[string]limits.Tenant{"a": {Guarantee: 0.5}}, tokens)
+	const hours, jobs = 4, 3 // with 30 tokens each
+	for range (hours + 1) * jobs {
+		h.of[h.add(t, func(job *Job) { job.Tenant, job.Costs = "a", map[string]int64{"tokens": 30} })] = "a"
+	}
+	h.waits(t, "b", (hours+1)*anHour, 1)
 	for hour := range hours {
-		if shares := h.next(t, 1); shares["a"] < sure || shares["a"] > sure+1 || shares["a"]+shares["b"] != anHour/cost {
-			t.Errorf("hour %d: %v jobs went, want %d of a's of %d", hour, shares, sure, anHour/cost)
+		if shares := h.next(t, 1); shares["a"] != jobs || shares["b"] != anHour-jobs {
+			t.Errorf("hour %d: %v jobs went, want %d and %d", hour, shares, jobs, anHour-jobs)
 		}
+	}
+}
+
+// TestGuaranteeOfNobody: a guaranteed lane whose jobs were cancelled keeps nobody waiting, and nothing of it is left.
+func TestGuaranteeOfNobody(t *testing.T) {
+	t.Parallel()
+	h := startHours(t, sharing(throttle.FixedWindow), map[string]limits.Tenant{"a": {Guarantee: 0.5}})
+	h.waits(t, "a", 2*anHour, 1)
+	h.waits(t, "b", 4*anHour, 1)
+	h.next(t, 1)
+	client, owed := h.server.Client(), store.Key(h.queue, "owed")
+	if n := client.ZCard(t.Context(), owed).Val(); n != 1 {
+		t.Fatalf("%d lanes are owed something; want a's", n)
+	}
+	if _, err := operate.Apply(t.Context(), client, h.queue, operate.Cancel, operate.Filter{Tenant: "a"}, ann, nil); err != nil {
+		t.Fatal(err)
+	}
+	if shares := h.next(t, 1); shares["b"] != anHour {
+		t.Errorf("%v jobs went, want %d of b's", shares, anHour)
+	}
+	if n := client.ZCard(t.Context(), owed).Val(); n != 0 {
+		t.Errorf("%d lanes are owed something; want none", n)
 	}
 }
 

@@ -39,6 +39,14 @@ var guaranteeMutants = []mutant{
 		"missing condition", "a guarantee holds of a burst, too", "queue TestGuaranteesAreLent",
 	},
 	{
+		"queue/internal/store/dispatch.lua", `if score then return score_read(score) end`, `if score then return nil end`,
+		"missing branch", "a guarantee holds behind more lanes than a call reads", "queue TestGuaranteeBehindManyLanes",
+	},
+	{
+		"queue/internal/store/dispatch.lua", `if not turned[lane] then owed_at[lane] = false end`, `if not turned[lane] then owed_at[lane] = nil end`,
+		"missing write", "nothing is owed to a lane without jobs", "queue TestGuaranteeOfNobody",
+	},
+	{
 		"queue/internal/store/lanes.lua", `if n > 0 and due(entry, now, t) <= t then limit_commit(entry.spec, bucket(entry, now), now, t, n) end`, `if n > 0 and due(entry, now, t) <= t then limit_commit(entry.spec, bucket(entry, now), now, t, 1) end`,
 		"wrong unit", "a guarantee is a part of what jobs take", "queue TestGuaranteeByCost",
 	},
