@@ -24,7 +24,7 @@ var guaranteeMutants = []mutant{
 	},
 	{
 		"queue/internal/store/dispatch.lua", `if i then table.remove(ready, i) end`, ``,
-		"missing write", "a lane that goes before others has one place in line", "queue TestGuarantees",
+		"missing write", "a lane that goes before others has one place in line", "queue TestGuaranteeOfSeveralLanes",
 	},
 	{
 		"queue/internal/store/lanes.lua", `local p, r = whole.p * PARTS, whole.r * part`, `local p, r = whole.p * PARTS, whole.r * part * 2`,
@@ -32,7 +32,7 @@ var guaranteeMutants = []mutant{
 	},
 	{
 		"queue/internal/store/lanes.lua", `return {a = 'tb', p = p / common, r = r / common, b = math.max(2, burst), ahead = whole.ahead}`, `return {a = 'tb', p = p / common, r = r / common, b = math.max(1, burst), ahead = whole.ahead}`,
-		"off by one", "a call that goes a little late does not make the next one late", "queue TestGuarantees",
+		"off by one", "a call that goes a little late does not make the next one late", "queue TestTimedGuarantee",
 	},
 	{
 		"queue/internal/store/lanes.lua", `local burst = whole.a == 'tb' and math.floor(whole.b * part / PARTS) or 0`, `local burst = 0`,
