@@ -149,5 +149,5 @@ func TestSearchIsShown(t *testing.T) {
 	sheet.Line(`<path class="no" d="%s"/>`, refusals.String())
 	sheet.Line(`<text class="dim" x="%d" y="%d">the provider</text><text class="tw" x="%d" y="%d">the limit</text><text class="tn" x="%d" y="%d">refused</text>`,
 		right+8, int(y(60))-8, right+8, int(y(60))+14, right+8, marks+10)
-	golden.File(t, filepath.Join("..", "docs", "limits", "adaptive.svg"), string(sheet.Bytes()))
+	golden.File(t, filepath.Join("..", "docs", "adaptive.svg"), string(sheet.Bytes()))
 }
