@@ -94,10 +94,10 @@ func take(l *throttle.Limiter) decide {
 // shaping takes slots of a leaky bucket, which are evenly spaced.
 func shaping(c *contender) error { return headgate(c, "headgate shaping", "ls", 1, meterForm, reserve) }
 
-// reserve takes slots that have come.
+// reserve takes slots within an hour.
 func reserve(l *throttle.Limiter) decide {
 	return func(ctx context.Context, key string) (bool, error) {
-		r, err := l.Reserve(ctx, 1, 0, key)
+		r, err := l.Reserve(ctx, 1, time.Hour, key)
 		return err == nil && r.Allowed, err
 	}
 }
