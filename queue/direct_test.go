@@ -144,6 +144,7 @@ func TestDirectConcurrency(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer p.stop() // the rest is skipped when tests are to be quick
 	if n, refused := r.takes(t, r.call("b")); n != 0 || refused.Reason != ParkedByConcurrency || refused.Limit != "one" {
 		t.Errorf("%d calls beside it, then %+v", n, refused)
 	}
