@@ -212,8 +212,8 @@ func TestGuaranteeOfARareLimit(t *testing.T) {
 	}
 }
 
-// TestGuaranteeBehindManyLanes: a guarantee holds also for a lane that its weight puts behind more lanes than one call
-// of dispatch reads, whether it stands in line or waited for a limit of its own.
+// TestGuaranteeBehindManyLanes: a guarantee also holds for a lane with so low a weight that one call of dispatch does
+// not read as far as its place, and for one that comes back from waiting for the tenant's own limit.
 func TestGuaranteeBehindManyLanes(t *testing.T) {
 	t.Parallel()
 	second := limits.Limit{Name: "account", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(anHour), Burst: 10}

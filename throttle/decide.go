@@ -166,7 +166,7 @@ func (l *Limiter) finish(ctx context.Context, r request, reply any, err error) e
 	if err != nil {
 		return fmt.Errorf("throttle: decide: %w", err)
 	}
-	read := l.rows
+	read := l.shortAnswer
 	if r.script == plainScript {
 		read = l.plainAnswer
 	}

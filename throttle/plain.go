@@ -22,7 +22,7 @@ func (s plainSpec) left(owed int64) int64 {
 // maxOwed is the longest debt of which the end has a plain form for years to come, in µs.
 const maxOwed = 1e14
 
-// plainSpecs returns limits, and what plain.lua is told of them, or nil if it does not know one.
+// plainSpecs returns the limits and the arguments of plain.lua for them, or nil if the script does not know one of them.
 func plainSpecs(limits []Limit) (specs []plainSpec, args []any) {
 	args = append(args, len(limits))
 	for _, limit := range limits {

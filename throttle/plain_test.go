@@ -75,13 +75,8 @@ func answersAlike(t *testing.T, client redis.UniversalClient, draw func(*rapid.T
 		long.short[police] = nil
 		both := []*clocked{short, long}
 		for range 6 {
-			after := rapid.Int64Range(0, longest).Draw(rt, "after")
-			if rapid.IntRange(0, 9).Draw(rt, "back") == 0 {
-				after = -rapid.Int64Range(1, 4e6).Draw(rt, "set back")
-			}
+			after, times, several := drawCalls(rt, longest, 10)
 			other := rapid.IntRange(0, 7).Draw(rt, "other")
-			times := rapid.IntRange(1, 5).Draw(rt, "times")
-			several := rapid.IntRange(0, 1).Draw(rt, "several")
 			changed := limit
 			if windows && limit.Location == nil && other == 2 {
 				changed.Rate.Period = rapid.SampledFrom([]time.Duration{limit.Rate.Period * 4, limit.Rate.Period * 3 / 2, limit.Rate.Period * 2}).Draw(rt, "other window")
@@ -140,6 +135,16 @@ func answersAlike(t *testing.T, client redis.UniversalClient, draw func(*rapid.T
 	if known < randomCases {
 		t.Errorf("the short script knew only %d answers", known)
 	}
+}
+
+// drawCalls draws when the next calls come, in µs after the last ones, how many, and whether of several keys (1) or of
+// one (0). One in so many times the clock is set back.
+func drawCalls(rt *rapid.T, longest int64, setBack int) (after int64, times, several int) {
+	after = rapid.Int64Range(0, longest).Draw(rt, "after")
+	if rapid.IntRange(1, setBack).Draw(rt, "back") == 1 {
+		after = -rapid.Int64Range(1, 4e6).Draw(rt, "set back")
+	}
+	return after, rapid.IntRange(1, 5).Draw(rt, "times"), rapid.IntRange(0, 1).Draw(rt, "several")
 }
 
 // tryAgain has a short script asked about all buckets, also those that it did not know.
@@ -203,13 +208,8 @@ func TestReservationsAreAlike(t *testing.T) {
 			both := []*clocked{short, long}
 			var given [2][]*Reservation
 			for range 10 {
-				after := rapid.Int64Range(0, longest).Draw(rt, "after")
-				if rapid.IntRange(0, 14).Draw(rt, "back") == 0 {
-					after = -rapid.Int64Range(1, 4e6).Draw(rt, "set back")
-				}
+				after, times, several := drawCalls(rt, longest, 15)
 				other := rapid.IntRange(0, 14).Draw(rt, "other")
-				times := rapid.IntRange(1, 5).Draw(rt, "times")
-				several := rapid.IntRange(0, 1).Draw(rt, "several")
 				changed := limit
 				if other == 2 && limit.Algorithm != Concurrency {
 					changed = rapid.SampledFrom(changes).Draw(rt, "change")(limit)

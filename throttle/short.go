@@ -1,16 +1,18 @@
 package throttle
 
 import (
+	"fmt"
 	"hash/maphash"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/headgate/headgate/internal/redisscript"
 )
 
-// short is a script that decides most calls of a limiter in a fraction of the time of take.lua, which
-// decides the others: of one form, police or shape, and of the limits that it knows.
+// short is a script that decides most calls of a limiter in one form, police or shape, in a fraction of the
+// time of take.lua. It leaves calls to take.lua if it does not know the state of a bucket.
 type short struct {
 	script *redisscript.Script
 	args   []any       // of the limits
@@ -74,11 +76,11 @@ func (s *short) knows(c *call) bool {
 	return true
 }
 
-// sort separates the calls for which the short script should be tried from the others. A call
-// that shares a bucket with one of the others before it joins them, so that calls of one
+// sort separates the calls for which the short script should be tried from those for take.lua. A call
+// that shares a bucket with an earlier one for take.lua goes there, too, so that calls of one
 // bucket keep their order.
-func (s *short) sort(calls []*call) (known, others []*call) {
-	var asked map[string]bool // buckets of the others
+func (s *short) sort(calls []*call) (known, unknown []*call) {
+	var asked map[string]bool // buckets of the unknown calls
 	for _, c := range calls {
 		if s.knows(c) && !slices.ContainsFunc(c.buckets, func(b string) bool { return asked[b] }) {
 			known = append(known, c)
@@ -87,12 +89,12 @@ func (s *short) sort(calls []*call) (known, others []*call) {
 		if asked == nil {
 			asked = map[string]bool{}
 		}
-		others = append(others, c)
+		unknown = append(unknown, c)
 		for _, bucket := range c.buckets {
 			asked[bucket] = true
 		}
 	}
-	return known, others
+	return known, unknown
 }
 
 // pass records that the short script did not know a bucket.
@@ -118,4 +120,48 @@ func (l *Limiter) shortRequest(mode string, calls []*call) request {
 		}
 	})
 	return request{mode: mode, calls: calls, script: s.script, keys: keys, args: args, sent: l.time()}
+}
+
+// shortAnswer reads the reply of a short script, but for plain.lua, into the calls. It returns those that
+// the script did not know.
+func (l *Limiter) shortAnswer(r request, reply any) (unknown []*call, err error) {
+	words := 4
+	if r.script == slotsScript {
+		words = 6
+	}
+	calls := r.calls
+	values, _ := reply.([]any)
+	of := numbers{values, len(values) == 1+words*len(calls)}
+	now := of.at(0)
+	limit, short := &l.limits[0], l.short[form(r.mode)]
+	for i, c := range calls {
+		at := 1 + words*i
+		taken, wait, left, reset := of.at(at), of.at(at+1), of.at(at+2), of.at(at+3)
+		delay := wait // of a permit
+		var mark int64
+		if r.script == slotsScript {
+			delay, mark = of.at(at+4), of.at(at+5)
+		}
+		if !of.ok {
+			return nil, fmt.Errorf("throttle: decide: unexpected reply %v", reply)
+		}
+		if taken < 0 {
+			short.pass(c.buckets[0])
+			unknown = append(unknown, c)
+			continue
+		}
+		c.decision = Decision{
+			Allowed: taken == 1, Limit: limit.Name, Quota: limit.Quota(), Remaining: left,
+			RetryAfter: time.Duration(wait) * time.Microsecond, ResetAfter: time.Duration(reset) * time.Microsecond,
+		}
+		if shaping(r.mode) {
+			c.decision.Quota, c.decision.Delay = limit.reserveQuota(), time.Duration(delay)*time.Microsecond
+			c.marks = []int64{mark}
+		}
+		if c.decision.Allowed {
+			c.decision.At = time.UnixMicro(now).Add(c.decision.Delay)
+			l.forgetRefusals(c)
+		}
+	}
+	return unknown, nil
 }
