@@ -265,6 +265,24 @@ func TestGuaranteeOfLargeJobs(t *testing.T) {
 	}
 }
 
+// TestGuaranteeOfALaneThatStays: a lane that was alone, and whose first job needs more than an hour has left, stands in
+// line for the next hour, and has its guarantee there.
+func TestGuaranteeOfALaneThatStays(t *testing.T) {
+	t.Parallel()
+	h := startHours(t, sharing(throttle.FixedWindow), map[string]limits.Tenant{"a": {Guarantee: 0.5, Weight: 0.001}})
+	h.step = 0
+	h.waits(t, "a", 20, 1)
+	h.waits(t, "b", 30, 1)
+	h.next(t, 1) // by now a's turn comes long after b's
+	h.of[h.add(t, func(job *Job) { job.Tenant, job.Kind, job.Cost = "a", "other", 20 })] = "a"
+	h.next(t, 1)
+	h.clock.Step(time.Hour)
+	h.waits(t, "b", 2*anHour, 1)
+	if shares := h.next(t, 1); shares["a"] != 1 || shares["b"] != anHour-20 {
+		t.Errorf("%v jobs went, want one of a's and %d of b's", shares, anHour-20)
+	}
+}
+
 // TestGuaranteeBesideAUnit: a guaranteed lane that another limit of a unit holds keeps its place, and nobody else waits
 // for it.
 func TestGuaranteeBesideAUnit(t *testing.T) {

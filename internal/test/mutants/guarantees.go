@@ -11,6 +11,10 @@ var guaranteeMutants = []mutant{
 		"missing write", "a tenant gets no more than its guarantee before others", "queue TestGuarantees",
 	},
 	{
+		"queue/internal/store/dispatch.lua", `if guarantees then claim(lane) end`, ``,
+		"missing write", "a lane that keeps its place has its guarantee there", "queue TestGuaranteeOfALaneThatStays",
+	},
+	{
 		"queue/internal/store/dispatch.lua", `finish[tenant] = math.max(before, math.min(finish[tenant], virtual + ahead / w))`, `finish[tenant] = before`,
 		"missing write", "a tenant does not get its guarantee and its share by weight", "queue TestGuarantees",
 	},

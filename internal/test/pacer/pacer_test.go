@@ -76,6 +76,7 @@ func TestRuns(t *testing.T) {
 	tooSlow := func(r *Run) {
 		r.Took("a second", time.Now().Add(-100*time.Millisecond), time.Now(), 90*time.Millisecond)
 	}
+	busy := fmt.Sprintf("machine too busy: none of %d runs counts", tries)
 	for name, test := range map[string]struct {
 		judge func(*Run)
 		late  time.Duration
@@ -86,12 +87,12 @@ func TestRuns(t *testing.T) {
 		"too fast":                    {tooFast, 0, 1, "acme: law: calls"},
 		"too few":                     {tooFew, 0, 1, "acme: 0.9091 of 100/s was used; want 0.99"},
 		"too slow":                    {tooSlow, 0, 1, "a second: 100"},
-		"busy, and too fast":          {tooFast, Bound + time.Second/100, 5, "machine too busy: none of 5 runs counts"},
+		"busy, and too fast":          {tooFast, Bound + time.Second/100, tries, busy},
 		"busy, but all is well":       {lawful, Bound + time.Second/100, 1, ""},
 		"stalled for a moment":        {stalled(9*time.Millisecond, 9*time.Millisecond), 0, 1, ""},
-		"stalled for less than that":  {stalled(9*time.Millisecond, 3*time.Millisecond), 0, 5, "machine too busy: none of 5 runs counts"},
+		"stalled for less than that":  {stalled(9*time.Millisecond, 3*time.Millisecond), 0, tries, busy},
 		"stalled alone":               {stalled(9*time.Millisecond, 0), 0, 1, "acme: law: calls 4.."},
-		"starved":                     {lawful, Starved + time.Second/100, 5, "machine too busy: none of 5 runs counts"},
+		"starved":                     {lawful, Starved + time.Second/100, tries, busy},
 		"nothing is judged":           {func(*Run) {}, 0, 1, "nothing was judged"},
 		"one call":                    {func(r *Run) { r.Law("acme", paced(1, 0), 100, 1) }, 0, 1, "nothing to judge"},
 		"none of the pacer is beside": {func(r *Run) { r.Took("x", time.Unix(1, 0), time.Unix(2, 0), time.Hour) }, 0, 1, "0 of them beside"},
