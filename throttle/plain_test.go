@@ -124,6 +124,7 @@ func answersAlike(t *testing.T, client redis.UniversalClient, draw func(*rapid.T
 						ttl[side] = client.PTTL(t.Context(), one.buckets[0]).Val()
 					}
 				}
+				persist(t, client, calls)
 			}
 			limit = changed
 			// The clock of expiry is a real one.
@@ -152,6 +153,18 @@ func tryAgain(s *short) {
 	if s != nil {
 		for i := range s.passing {
 			s.passing[i].Store(0)
+		}
+	}
+}
+
+// persist keeps the buckets of calls from expiring: their clock is a real one, of which a case takes seconds on a busy
+// machine.
+func persist(t *testing.T, client redis.UniversalClient, calls []*call) {
+	for _, one := range calls {
+		for _, bucket := range one.buckets {
+			if err := client.Persist(t.Context(), bucket).Err(); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }
@@ -269,6 +282,7 @@ func TestReservationsAreAlike(t *testing.T) {
 						states[side] += stored(t, client, one.buckets...)
 						ttl[side] = client.PTTL(t.Context(), one.buckets[0]).Val()
 					}
+					persist(t, client, calls)
 				}
 				limit = changed
 				// The clock of expiry is a real one.
