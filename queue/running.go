@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -273,19 +274,22 @@ func (job *Running) tenant() string { return rediskey.Escape(job.Tenant) }
 func (job *Running) kind() string   { return rediskey.Escape(job.Kind) }
 
 // taken returns what the job's call took of the limits, "COST;unit=n;…" with its actual costs before those that it was
-// enqueued with, and how many ms its first call waited, "…;@MS".
+// enqueued with, and how many ms its first call waited, "…@MS". A COST of 1 is left out, unless it is all.
 func (job *Running) taken(actual string) string {
-	parts := []string{strconv.FormatInt(job.Cost, 10)}
+	text := ""
+	if job.Cost != 1 {
+		text = strconv.FormatInt(job.Cost, 10)
+	}
 	expected, _ := store.EncodeCosts(job.Costs) // not the text, which may be that of a task of asynq's own client
 	for _, costs := range []string{actual, expected} {
 		if costs != "" {
-			parts = append(parts, costs)
+			text += ";" + costs
 		}
 	}
 	if job.waited > 0 {
-		parts = append(parts, "@"+strconv.FormatInt(job.waited.Milliseconds(), 10))
+		text += "@" + strconv.FormatInt(job.waited.Milliseconds(), 10)
 	}
-	return strings.Join(parts, ";")
+	return cmp.Or(text, "1")
 }
 
 // attributesIn returns those of the job's attributes that are in a list, as "name=value;…".

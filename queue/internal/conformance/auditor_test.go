@@ -78,7 +78,7 @@ func (a *audited) event(reason string, calls ...told) {
 			taken = fmt.Sprintf("%d;tokens=%d;tokens=9", c.cost, c.tokens)
 		}
 		if c.waited != "" {
-			taken += ";" + c.waited
+			taken = strings.TrimPrefix(taken, "1") + c.waited
 		}
 		if c.back {
 			taken = "-" + taken

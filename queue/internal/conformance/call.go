@@ -28,6 +28,7 @@ func parseCalls(base int64, names, lines string) (calls []call, unread int64) {
 	for name := range strings.SplitSeq(names, "\n") {
 		lanes = append(lanes, store.ParseLane(name))
 	}
+	at := base
 	for line := range strings.SplitSeq(lines, "\n") {
 		words := append(strings.SplitN(line, " ", 3), "", "")
 		number, wrong := strconv.Atoi(words[0])
@@ -36,10 +37,11 @@ func parseCalls(base int64, names, lines string) (calls []call, unread int64) {
 			unread++
 			continue
 		}
+		at += since
 		taken, direct := strings.CutPrefix(words[2], "d")
 		taken, back := strings.CutPrefix(taken, "-")
-		c := call{lane: lanes[number-1], at: base + since, direct: direct, cost: 1, back: back, waited: -1}
-		taken, waited, first := strings.Cut(taken, ";@")
+		c := call{lane: lanes[number-1], at: at, direct: direct, cost: 1, back: back, waited: -1}
+		taken, waited, first := strings.Cut(taken, "@")
 		if first {
 			if c.waited, err = strconv.ParseInt(waited, 10, 64); err != nil || c.waited < 0 {
 				unread++

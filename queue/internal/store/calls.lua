@@ -8,9 +8,10 @@
 --   id      of the last entry that was looked at
 --   missed  how many calls cannot be read, and one more if entries with calls were trimmed that the caller did not know
 --   names   lines: a tenant and the attributes by which limits can differ, as in the name of a lane
---   calls   lines of "NAME SINCE TAKEN": the number of a name, from 1; the µs from base_us until the call left; and
---           what it took, "COST;unit=n;…", '' for one permit; behind that the ms that it waited, "@MS", if it is the
---           first call of a job. After "d" it is a call without a job, and after "d-" what one did not take after all
+--   calls   lines of "NAME SINCE TAKEN": the number of a name, from 1; how many µs the call left after the one before, the
+--           first after base_us; and what it took, "COST;unit=n;…", without a COST of 1; behind that the ms that it
+--           waited, "@MS", if it is the first call of a job. After "d" it is a call without a job, and after "d-" what
+--           one did not take after all
 -- Bound: `most` entries of eight calls each.
 -- Full memory: it runs (allow-oom): it writes only faults.
 local events, last = headgate .. 'events', ARGV[2]
@@ -20,14 +21,14 @@ local gap, missed = not known and last ~= '0-0', 0
 if not entries[1] then -- the events are lost
   last, missed = '0-0', gap and 1 or 0
 end
-local names, numbers, calls, base = {}, {}, {}, nil
+local names, numbers, calls, base, before = {}, {}, {}, nil, nil
 
 local function add(text)
   local kind, tenant, run = string.match(text, '^[^\t]*\t([^\t]*)\t([^\t]*)\t(.*)$')
   local outcome, called, taken, attributes = string.match(run or '', '^(%l+) %l* %d+ (%d+) %d+ %d+ %d ([^ ]+) ([^ ]*) ')
   if not outcome or called == '0' then return end
   local name = tenant .. ';kind=' .. kind .. (attributes ~= '' and ';' .. attributes or '')
-  if not string.find(taken, '^%-?%d+[%l%d_;=@]*$') or string.find(name, '[%c%s]') then
+  if not string.find(taken, '^[%d%-;@][%l%d_;=@]*$') or string.find(name, '[%c%s]') then
     missed = missed + 1
     return
   end
@@ -35,9 +36,11 @@ local function add(text)
     names[#names + 1] = name
     numbers[name] = #names
   end
-  base = base or tonumber(called)
+  called = tonumber(called)
+  base, before = base or called, before or called
   local more = string.gsub(string.gsub(taken, '^1$', ''), '^1;', ';')
-  calls[#calls + 1] = format('%d %d %s', numbers[name], called - base, (outcome == DIRECT and 'd' or '') .. more)
+  calls[#calls + 1] = format('%d %d %s', numbers[name], called - before, (outcome == DIRECT and 'd' or '') .. more)
+  before = called
 end
 
 for i = known and 2 or 1, #entries do
