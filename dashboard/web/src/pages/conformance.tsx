@@ -106,8 +106,18 @@ const nameOf = (b: ConformanceBucket) => JSON.stringify([b.limit, b.values]);
 /** The hours as a file. A text that a spreadsheet would take for a formula gets a quote in front. */
 function csv(c: Conformance): string {
 	const cell = (v: string | number | undefined) => `"${String(v ?? '').replace(/^[=+\-@\t\r]/, "'$&").replaceAll('"', '""')}"`;
-	const lines = c.buckets.flatMap((b) => b.hours.map((h) => [b.limit, Object.values(b.values).join(' '), b.window_seconds, h.at, h.most, h.allowed, h.over?.at, h.over?.took, h.over?.allowed]));
-	return [['limit', 'of', 'window_seconds', 'hour', 'most', 'allowed', 'exceeded_at', 'exceeded_took', 'exceeded_allowed'], ...lines].map((line) => line.map(cell).join(',')).join('\r\n');
+	const lines = c.buckets.flatMap((b) => b.hours.map((h) => [b.limit, Object.values(b.values).join(' '), b.window_seconds, h.at, h.most, h.allowed, h.over?.at, h.over?.took, h.over?.allowed, h.over && (h.over.causes.map(causeText).join('; ') || 'no change explains it')]));
+	return [['limit', 'of', 'window_seconds', 'hour', 'most', 'allowed', 'exceeded_at', 'exceeded_took', 'exceeded_allowed', 'causes'], ...lines].map((line) => line.map(cell).join(',')).join('\r\n');
+}
+
+function causeText(c: ViolationCause): string {
+	const because = c.reason ? ` (${c.reason})` : '';
+	switch (c.what) {
+		case 'run': return `${c.actor} ran jobs at once at ${c.at}${because}`;
+		case 'changed': return `${c.actor} changed it at ${c.at} from ${c.before ?? 'none'} to ${c.after ?? 'none'}${because}`;
+		case 'ended': return `the override of ${c.actor} ended at ${c.at}${because}`;
+		default: return `what was used of it was lost from Redis at ${c.at}`;
+	}
 }
 
 /** Saves a text as a file. */

@@ -30,21 +30,29 @@ scenario('kept and exceeded', async (page) => {
   await fits(page, 'conformance');
 });
 
-scenario('one tenant, and the file', async (page) => {
-  await at.visit(page, `queues/${queue}/conformance?tenant=acme&hours=720`);
-  await page.getByRole('table', { name: 'Limits, with the hours in which they were used' }).waitFor();
-  assert.equal((await rows(page, 'Limits, with the hours in which they were used')).length, 1);
-  assert.equal(await page.getByLabel('Time').inputValue(), '720');
+/** The lines of the file that the page saves. */
+async function saved(page) {
   const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Save as CSV' }).click()]);
   assert.equal(download.suggestedFilename(), `${queue}-conformance.csv`);
   const folder = await mkdtemp(join(tmpdir(), 'headgate-'));
   await download.saveAs(join(folder, 'file.csv'));
   const file = await readFile(join(folder, 'file.csv'), 'utf8');
   await rm(folder, { recursive: true });
-  const [head, line, ...more] = file.split('\r\n');
-  assert.equal(head, '"limit","of","window_seconds","hour","most","allowed","exceeded_at","exceeded_took","exceeded_allowed"');
-  assert.match(line, /^"tenant","acme","3599.995","\d{4}-\d\d-\d\dT\d\d:00:00.000Z","3","5","","",""$/);
+  return file.split('\r\n');
+}
+
+scenario('one tenant, and the file', async (page) => {
+  await at.visit(page, `queues/${queue}/conformance?tenant=acme&hours=720`);
+  await page.getByRole('table', { name: 'Limits, with the hours in which they were used' }).waitFor();
+  assert.equal((await rows(page, 'Limits, with the hours in which they were used')).length, 1);
+  assert.equal(await page.getByLabel('Time').inputValue(), '720');
+  const [head, line, ...more] = await saved(page);
+  assert.equal(head, '"limit","of","window_seconds","hour","most","allowed","exceeded_at","exceeded_took","exceeded_allowed","causes"');
+  assert.match(line, /^"tenant","acme","3599.995","\d{4}-\d\d-\d\dT\d\d:00:00.000Z","3","5","","","",""$/);
   assert.deepEqual(more, []);
+  await at.visit(page, `queues/${queue}/conformance?tenant=oscorp`);
+  await page.getByRole('table', { name: 'Windows in which a limit was exceeded' }).waitFor();
+  assert.match((await saved(page)).at(-1), /"4","1","anna ran jobs at once at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d.*Z \(invoices first\)"$/);
   await at.visit(page, `queues/${queue}/conformance?tenant=nobody`);
   await page.getByRole('heading', { name: 'No calls in this time' }).waitFor();
 });
