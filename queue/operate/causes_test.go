@@ -1,0 +1,71 @@
+package operate
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/queue/inspect"
+)
+
+// TestCauses: what happened within the window of a violation explains it, and what happened before or after does not.
+func TestCauses(t *testing.T) {
+	t.Parallel()
+	const window = time.Minute
+	over := inspect.Violation{At: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Took: 5, Allowed: 3}
+	before := func(d time.Duration) time.Time { return over.At.Add(-d) }
+	override := func(tenant string, at, until time.Time) AuditEntry {
+		return AuditEntry{
+			At: at, Actor: "ann", Action: "override", Tenant: tenant, Limit: "calls", Reason: "a sale", Until: until,
+			Before: map[string]string{"calls": "3/m"}, After: map[string]string{"calls": "9/m"},
+		}
+	}
+	run := func(at time.Time) AuditEntry { return AuditEntry{At: at, Actor: "ann", Action: string(RunNow)} }
+	ended := inspect.Cause{What: inspect.CausedByEnd, At: before(time.Second), Actor: "ann", Reason: "a sale", Before: "9/m", After: "3/m"}
+	changed := inspect.Cause{What: inspect.CausedByChange, At: before(time.Second), Actor: "ann", Reason: "a sale", Before: "3/m", After: "9/m"}
+	ran := func(at time.Time) inspect.Cause {
+		return inspect.Cause{What: inspect.CausedByRun, At: at, Actor: "ann"}
+	}
+	created := override("acme", before(time.Second), time.Time{})
+	created.Before = nil
+	other := override("acme", before(time.Second), time.Time{})
+	other.Before, other.After = map[string]string{"bytes": "3/m"}, map[string]string{"bytes": "9/m"}
+
+	for name, test := range map[string]struct {
+		entries []AuditEntry // the newest first
+		lost    time.Time
+		want    []inspect.Cause
+	}{
+		"nothing": {},
+
+		"lost within the window": {lost: before(time.Second), want: []inspect.Cause{{What: inspect.CausedByLoss, At: before(time.Second)}}},
+		"lost when it began":     {lost: before(window)},
+		"lost after it":          {lost: before(-time.Microsecond)},
+
+		"an override ended within it": {entries: []AuditEntry{override("acme", before(time.Hour), before(time.Second))}, want: []inspect.Cause{ended}},
+		"an override ended before it": {entries: []AuditEntry{override("acme", before(time.Hour), before(window))}},
+		"an override ended after it":  {entries: []AuditEntry{override("acme", before(time.Hour), before(-time.Second))}},
+		"an override has no end":      {entries: []AuditEntry{override("acme", before(time.Hour), time.Time{})}},
+		"an override of another":      {entries: []AuditEntry{override("zoe", before(time.Hour), before(time.Second))}},
+
+		"changed within it":           {entries: []AuditEntry{override("acme", before(time.Second), time.Time{})}, want: []inspect.Cause{changed}},
+		"another limit was changed":   {entries: []AuditEntry{other}},
+		"the limit is new within it":  {entries: []AuditEntry{created}},
+		"run before it, and not long": {entries: []AuditEntry{run(before(window + runTakes))}, want: []inspect.Cause{ran(before(window + runTakes))}},
+		"run long before it":          {entries: []AuditEntry{run(before(window + runTakes + time.Second))}},
+		"run after it":                {entries: []AuditEntry{run(before(-time.Second))}},
+
+		"the latest three, the latest first": {
+			entries: []AuditEntry{run(before(2 * time.Second)), run(before(4 * time.Second)), run(before(5 * time.Second)), override("acme", before(time.Hour), before(time.Second))},
+			lost:    before(3 * time.Second),
+			want:    []inspect.Cause{ended, ran(before(2 * time.Second)), {What: inspect.CausedByLoss, At: before(3 * time.Second)}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := inspect.ConformanceBucket{Limit: "calls", Values: map[string]string{"tenant": "acme"}, Window: window}
+			if got := causes(test.entries, test.lost, &b, &over); !reflect.DeepEqual(got, test.want) {
+				t.Errorf("%+v; want %+v", got, test.want)
+			}
+		})
+	}
+}
