@@ -132,6 +132,62 @@ func TestGuaranteesAreLent(t *testing.T) {
 	}
 }
 
+// TestGuaranteeBesideNeighboursThatComeAndGo: a tenant that always has jobs gets what is guaranteed to it in each hour in
+// which neighbours of great weight have jobs, one or two of them, and all in each hour in which they have none.
+func TestGuaranteeBesideNeighboursThatComeAndGo(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range []throttle.Algorithm{throttle.TokenBucket, throttle.FixedWindow} {
+		t.Run(string(algorithm), func(t *testing.T) {
+			t.Parallel()
+			const sure = 18
+			h := startHours(t, sharing(algorithm), map[string]limits.Tenant{"a": {Guarantee: float64(sure) / anHour}, "b": {Weight: 1000}, "c": {Weight: 1000}})
+			h.waits(t, "a", 48*anHour, 1)
+			for hour := range 48 {
+				want := sure
+				switch hour % 8 {
+				case 1: // they have jobs for three hours
+					h.waits(t, "b", 3*(anHour-sure), 1)
+				case 5: // for two, together
+					h.waits(t, "b", anHour-sure, 1)
+					h.waits(t, "c", anHour-sure, 1)
+				case 0, 4, 7:
+					want = anHour
+				}
+				if got := h.next(t, 1); got["a"] != want || got["a"]+got["b"]+got["c"] != anHour {
+					t.Errorf("hour %d: %v jobs went, want %d of a's of %d", hour, got, want, anHour)
+				}
+			}
+		})
+	}
+}
+
+// TestGuaranteeUnderACeiling: a limit per tenant is the most that a tenant gets of what others leave, and takes nothing
+// from its guarantee.
+func TestGuaranteeUnderACeiling(t *testing.T) {
+	t.Parallel()
+	const sure, most = 15, 20
+	ceiling := limits.Limit{Name: "ceiling", Per: []string{"tenant"}, Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: most, Period: time.Hour}}
+	all := throttle.Rate{Count: anHour, Period: time.Hour}
+	h := startHours(t, sharing(throttle.TokenBucket), map[string]limits.Tenant{
+		"a": {Guarantee: float64(sure) / anHour},
+		"b": {Weight: 1000, Limits: map[string]map[string]limits.Change{"": {"ceiling": {Rate: &all}}}},
+	}, ceiling)
+	h.waits(t, "a", 16*most, 1)
+	for hour := range 16 {
+		want := most
+		switch hour % 8 {
+		case 2: // it has jobs for three hours
+			h.waits(t, "b", 3*(anHour-sure), 1)
+			want = sure
+		case 3, 4:
+			want = sure
+		}
+		if got := h.next(t, 1); got["a"] != want {
+			t.Errorf("hour %d: %v jobs went, want %d of a's", hour, got, want)
+		}
+	}
+}
+
 // TestGuaranteeIsLive: a published guarantee is in force at once, for lanes that stand in line already, and is over
 // when it is taken back.
 func TestGuaranteeIsLive(t *testing.T) {

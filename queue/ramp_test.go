@@ -107,6 +107,30 @@ func TestRampOverDays(t *testing.T) {
 	}
 }
 
+// TestRampOfAnAttribute: the ramp of a sender begins with its own first call, and all tenants share it.
+func TestRampOfAnAttribute(t *testing.T) {
+	t.Parallel()
+	limit := rampedTo(throttle.FixedWindow, nil)
+	limit.Per = []string{"sender"}
+	w := warm(t, limit)
+	for _, step := range []struct {
+		day, hour int
+		lane      string
+		want      int
+	}{
+		{0, 9, "a;sender=one", grownTo(0)},
+		{0, 13, "b;sender=one", 0},
+		{10, 9, "b;sender=one", grownTo(10)},
+		{10, 13, "a;sender=two", grownTo(0)},
+		{11, 9, "a;sender=two", grownTo(1)},
+		{11, 13, "a;sender=one", grownTo(11)},
+	} {
+		if calls := w.take(time.Date(2027, 3, 10+step.day, step.hour, 30, 0, 0, time.UTC), step.lane, 0); calls != step.want {
+			t.Errorf("day %d, %d o'clock, %s: %d calls, want %d", step.day, step.hour, step.lane, calls, step.want)
+		}
+	}
+}
+
 // TestRampOfARate: a limit without windows grows with the day, and its burst with it.
 func TestRampOfARate(t *testing.T) {
 	t.Parallel()

@@ -60,7 +60,8 @@ return {level, next, before or 0}`)
 	}
 }
 
-// TestSearch: in a model of a provider with a burst, whatever it admits is found within 20 s, and then used.
+// TestSearch: in a model of a provider with a burst, whatever it admits is found within 20 s, and then used; and what it
+// admits later, too, within 30 s if that is less.
 func TestSearch(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
@@ -83,20 +84,26 @@ func TestSearch(t *testing.T) {
 		}
 	}
 	// A minute after the last refusal a limit begins to rise, whenever that was.
-	for _, raised := range []float64{30, 60, 80, 99} {
+	for _, test := range []struct {
+		was, is     float64
+		found, last time.Duration // after the change
+	}{
+		{90, 2, 30 * time.Second, 90 * time.Second}, {90, 13, 30 * time.Second, 90 * time.Second}, {90, 37, 30 * time.Second, 90 * time.Second}, {90, 70, 30 * time.Second, 90 * time.Second},
+		{25, 30, 2 * time.Minute, 4 * time.Minute}, {25, 60, 2 * time.Minute, 4 * time.Minute}, {25, 80, 2 * time.Minute, 4 * time.Minute}, {25, 99, 2 * time.Minute, 4 * time.Minute},
+	} {
 		least := 1.0
-		for after := time.Minute; after < 2*time.Minute; after += 7 * time.Second {
+		for after := time.Minute; after < 3*time.Minute; after += 7 * time.Second {
 			hidden := func(now time.Duration) float64 {
 				if now < after {
-					return 25
+					return test.was
 				}
-				return raised
+				return test.is
 			}
-			used, _ := used(hidden, after+2*time.Minute, after+4*time.Minute)
+			used, _ := used(hidden, after+test.found, after+test.last)
 			least = min(least, used)
 		}
-		if t.Logf("25/s, and then %.0f/s: at least %.3f used two minutes later", raised, least); least < 0.95 {
-			t.Errorf("25/s, and then %.0f/s: only %.3f used two minutes later", raised, least)
+		if t.Logf("%.0f/s, and then %.0f/s: at least %.3f used %v later", test.was, test.is, least, test.found); least < 0.95 {
+			t.Errorf("%.0f/s, and then %.0f/s: only %.3f used %v later", test.was, test.is, least, test.found)
 		}
 	}
 }
