@@ -24,7 +24,7 @@ import (
 type spending struct {
 	t      *testing.T
 	client redis.UniversalClient
-	server *redistest.Server
+	server *redistest.Redis
 	queues []string
 	set    limits.Set
 	ends   chan struct{} // if not nil, each call of email waits for it, and costs a tenth of its estimate
@@ -37,7 +37,7 @@ var spendingQueues = []string{"ai", "email", "payment"}
 
 // newSpending publishes a budget of cents for three queues, one of them in partitions.
 func newSpending(t *testing.T, budget limits.Limit, changes map[string]limits.Change) *spending {
-	s := &spending{t: t, server: redistest.Start(t), queues: spendingQueues, calls: map[string][]string{}}
+	s := &spending{t: t, server: redistest.Own(t), queues: spendingQueues, calls: map[string][]string{}}
 	s.client = s.server.Client()
 	s.publish(budget, changes)
 	return s

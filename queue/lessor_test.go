@@ -39,8 +39,8 @@ type leased struct {
 	tenants map[string][]time.Time
 }
 
-func newLeased(t *testing.T, client redis.UniversalClient, options *redis.UniversalOptions, all ...limits.Limit) *leased {
-	l := &leased{t: t, client: client, options: options, layout: partition.Layout{Queue: "q", N: 4}, seen: newCounter(), tenants: map[string][]time.Time{}}
+func newLeased(t *testing.T, server *redistest.Redis, all ...limits.Limit) *leased {
+	l := &leased{t: t, client: server.Client(), options: server.Options(), layout: partition.Layout{Queue: "q", N: 4}, seen: newCounter(), tenants: map[string][]time.Time{}}
 	l.publish(all...)
 	return l
 }
@@ -50,6 +50,24 @@ func (l *leased) publish(all ...limits.Limit) {
 	if err := operate.Publish(l.t.Context(), l.client, l.set); err != nil {
 		l.t.Fatal(err)
 	}
+}
+
+// weigh gives tenants weights other than 1.
+func (l *leased) weigh(weights map[string]float64) {
+	l.set.Tenants = map[string]limits.Tenant{}
+	for tenant, weight := range weights {
+		l.set.Tenants[tenant] = limits.Tenant{Weight: weight}
+	}
+	if err := operate.Publish(l.t.Context(), l.client, l.set); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *leased) weight(tenant string) float64 {
+	if t, ok := l.set.Tenants[tenant]; ok {
+		return t.Weight
+	}
+	return 1
 }
 
 func (l *leased) enqueue(n int, tenants ...string) {
@@ -166,25 +184,31 @@ func sideBySide(t *testing.T, cases map[string]sharedCase) {
 }
 
 // sharedFairly: all partitions together keep the law of a limit and use it, and share it fairly between
-// their tenants, whichever partition these are in.
+// their tenants by weight, whichever partition these are in.
 func sharedFairly(t *testing.T) func(run *pacer.Run) {
 	const rate = 100
-	server := redistest.Start(t)
-	l := newLeased(t, server.Client(), server.Options(), sharedLimit(throttle.LeakyBucket, rate, 0))
+	server := redistest.Own(t)
+	l := newLeased(t, server, sharedLimit(throttle.LeakyBucket, rate, 0))
 	tenants := l.everywhere(1)
-	tenants = append(tenants, l.of("q@2", 7)[1:]...) // one partition has more of them than others
-	l.enqueue(100, tenants...)
+	tenants = append(tenants, l.of("q@2", 5)[1:]...) // one partition has more of them than others
+	l.weigh(map[string]float64{tenants[0]: 3, tenants[3]: 2, tenants[4]: 2})
+	l.enqueue(120, tenants...)
+	l.enqueue(240, tenants[0])
+	l.enqueue(120, tenants[3], tenants[4])
 	l.work()
 	from := l.wait(rate)
-	l.wait(5 * rate)
+	l.wait(10 * rate)
 	all := l.all()
 	return func(run *pacer.Run) {
 		calls := since(all, from)
 		run.Used("a limit of four partitions", calls, rate, 0.97)
 		run.Law("a limit of four partitions", all, rate, 1)
-		share := float64(len(calls)) / float64(len(tenants))
+		weights := 0.0
 		for _, tenant := range tenants {
-			n := float64(len(since(l.tenants[tenant], from)))
+			weights += l.weight(tenant)
+		}
+		for _, tenant := range tenants {
+			n, share := float64(len(since(l.tenants[tenant], from))), float64(len(calls))*l.weight(tenant)/weights
 			run.Number("what "+tenant+" got more or less than its share", calls[0], calls[len(calls)-1], max(n/share, share/n)-1, 0.05)
 		}
 	}
@@ -194,8 +218,8 @@ func sharedFairly(t *testing.T) func(run *pacer.Run) {
 // others have jobs, too.
 func sharedByNeed(t *testing.T) func(run *pacer.Run) {
 	const rate = 100
-	server := redistest.Start(t)
-	l := newLeased(t, server.Client(), server.Options(), sharedLimit(throttle.LeakyBucket, rate, 0))
+	server := redistest.Own(t)
+	l := newLeased(t, server, sharedLimit(throttle.LeakyBucket, rate, 0))
 	alone, later := l.of("q@3", 1)[0], l.of("q@4", 1)[0]
 	l.enqueue(8*rate, alone)
 	l.work()
@@ -219,7 +243,7 @@ func sharedByNeed(t *testing.T) func(run *pacer.Run) {
 // takes over, and the limit changes.
 func sharedThroughChanges(t *testing.T) func(run *pacer.Run) {
 	cluster := redistest.StartCluster(t)
-	l := newLeased(t, cluster.Client(), cluster.Options(), sharedLimit(throttle.TokenBucket, 100, 5))
+	l := newLeased(t, cluster.Redis(), sharedLimit(throttle.TokenBucket, 100, 5))
 	l.enqueue(300, l.everywhere(1)...)
 	stop := l.work()
 	l.wait(50)
@@ -253,8 +277,8 @@ func sharedThroughChanges(t *testing.T) func(run *pacer.Run) {
 // others, in equal parts to those of their partition and of another one.
 func sharedBesideOwn(t *testing.T) func(run *pacer.Run) {
 	const rate, own = 100, 5
-	server := redistest.Start(t)
-	l := newLeased(t, server.Client(), server.Options(), sharedLimit(throttle.TokenBucket, rate, 5),
+	server := redistest.Own(t)
+	l := newLeased(t, server, sharedLimit(throttle.TokenBucket, rate, 5),
 		// A call waits for a lease for a moment. With a burst, a tenant's own limit makes up for that.
 		limits.Limit{Name: "tenant", Per: []string{"tenant"}, Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(own), Burst: 3})
 	held, free := l.of("q@2", 7)[1:], []string{l.of("q@2", 1)[0], l.of("q@3", 1)[0]}
@@ -287,8 +311,8 @@ func sharedBesideOwn(t *testing.T) func(run *pacer.Run) {
 // sharedMetered: partitions share tokens, of which each call takes twice as many as it uses, by their tenants.
 func sharedMetered(t *testing.T) func(run *pacer.Run) {
 	const rate, takes, uses, burst = 1000, 20, 10, 500
-	server := redistest.Start(t)
-	l := newLeased(t, server.Client(), server.Options(), limits.Limit{Name: "tokens", Unit: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(rate), Burst: burst})
+	server := redistest.Own(t)
+	l := newLeased(t, server, limits.Limit{Name: "tokens", Unit: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(rate), Burst: burst})
 	l.costs, l.used = map[string]int64{"tokens": takes}, map[string]int64{"tokens": uses}
 	tenants := l.everywhere(1)
 	tenants = append(tenants, l.of("q@2", 4)[1:]...)
@@ -314,7 +338,7 @@ func sharedMetered(t *testing.T) func(run *pacer.Run) {
 func sharedBesideAway(t *testing.T) func(run *pacer.Run) {
 	const rate = 100
 	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")
-	l := newLeased(t, cluster.Client(), cluster.Options(), sharedLimit(throttle.LeakyBucket, rate, 0))
+	l := newLeased(t, cluster.Redis(), sharedLimit(throttle.LeakyBucket, rate, 0))
 	node := func(home string) *redistest.Server { return cluster.Owner(cluster.Slot(store.Key(home, "waiting"))) }
 	away := node("q")
 	for _, home := range l.layout.Names() {
@@ -341,10 +365,10 @@ func sharedBesideAway(t *testing.T) func(run *pacer.Run) {
 // TestDamagedLeases: a shared limit whose bucket or ledger cannot be read is a fault that is reported, not a
 // call beyond the limit.
 func TestDamagedLeases(t *testing.T) {
-	server := redistest.Start(t)
+	server := redistest.Own(t)
 	client, ctx := server.Client(), t.Context()
 	quota := limits.Limit{Name: "quota", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 10, Period: time.Hour}}
-	l := newLeased(t, client, server.Options(), sharedLimit(throttle.LeakyBucket, 20, 0), quota)
+	l := newLeased(t, server, sharedLimit(throttle.LeakyBucket, 20, 0), quota)
 	l.enqueue(5, l.of("q", 1)...)
 	bucket, ledger := store.Key("q", "b:account:"), store.Key("q", "ledger")
 	for _, text := range []string{
@@ -389,9 +413,9 @@ func TestDamagedLeases(t *testing.T) {
 // set back to an older one, or if it is lost.
 func TestLedgerIsStoredBeforeItIsUsed(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := redistest.Own(t)
 	client, ctx := server.Client(), t.Context()
-	l := newLeased(t, client, server.Options(), sharedLimit(throttle.LeakyBucket, 100, 0))
+	l := newLeased(t, server, sharedLimit(throttle.LeakyBucket, 100, 0))
 	clock := &redisClock{redis: client, queue: "q"}
 	if err := clock.start(ctx); err != nil {
 		t.Fatal(err)

@@ -265,8 +265,8 @@ func TestOnlyTheFirstPartitionBegins(t *testing.T) {
 // back to one.
 func sharedThroughPartitions(t *testing.T) func(run *pacer.Run) {
 	const rate, burst = 50, 5
-	server := redistest.Start(t)
-	l := newLeased(t, server.Client(), server.Options())
+	server := redistest.Own(t)
+	l := newLeased(t, server)
 	publish := func(n int) {
 		l.layout.N = n
 		l.publish(sharedLimit(throttle.TokenBucket, rate, burst))

@@ -60,8 +60,8 @@ func TestSharedConcurrency(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	const calls = 8
-	server := redistest.Start(t)
-	l := newLeased(t, server.Client(), server.Options(), limits.Limit{Name: "calls", Algorithm: throttle.Concurrency, Concurrency: calls})
+	server := redistest.Own(t)
+	l := newLeased(t, server, limits.Limit{Name: "calls", Algorithm: throttle.Concurrency, Concurrency: calls})
 	tenants := append(l.everywhere(1), l.of("q@2", 3)[1:]...)
 	l.enqueue(100, tenants...)
 	f := &flights{ended: map[string]int{}}

@@ -38,8 +38,8 @@ func TestTimedSharedQuotas(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			measured(t, func(t *testing.T, run *pacer.Run) {
-				server := redistest.Start(t)
-				l := newLeased(t, server.Client(), server.Options(), c.limits...)
+				server := redistest.Own(t)
+				l := newLeased(t, server, c.limits...)
 				if c.cost > 0 {
 					l.costs = map[string]int64{"tokens": c.cost}
 				}
@@ -74,9 +74,9 @@ func TestTimedSharedQuotas(t *testing.T) {
 func TestSharedQuotaOfAMonth(t *testing.T) {
 	t.Parallel()
 	const quota = 20
-	server := redistest.Start(t)
+	server := redistest.Own(t)
 	month := limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: quota, Months: 1}, Location: time.UTC}
-	l := newLeased(t, server.Client(), server.Options(), month, sharedLimit(throttle.LeakyBucket, 500, 0))
+	l := newLeased(t, server, month, sharedLimit(throttle.LeakyBucket, 500, 0))
 	tenants := l.everywhere(1)
 	l.enqueue(quota, tenants...)
 	last, err := NewClient(l.client).Enqueue(t.Context(), Job{Kind: "call", Queue: "q", Tenant: tenants[2], Payload: 1})
@@ -122,12 +122,12 @@ func TestSharedQuotaOfAMonth(t *testing.T) {
 // shared quota with a unit, go on when theirs gets some of it.
 func TestGrantOfAUnitReachesAllLanes(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := redistest.Own(t)
 	month := limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Months: 1}, Location: time.UTC, Unit: "tokens"}
-	l := newLeased(t, server.Client(), server.Options(), month)
+	l := newLeased(t, server, month)
 	l.costs = map[string]int64{"tokens": 1}
 	l.enqueue(2, l.of("q@2", 5)...)
-	r := &rig{server: server.Redis(), queue: "q@2"}
+	r := &rig{server: server, queue: "q@2"}
 	d := r.dispatcher()
 	asks, _, err := askBuckets(t.Context(), l.client, r.queue, d.limits, 0)
 	if err != nil || len(asks) != 1 {
@@ -159,9 +159,9 @@ func TestGrantOfAUnitReachesAllLanes(t *testing.T) {
 func TestUsedQuotaOutlivesUnregister(t *testing.T) {
 	t.Parallel()
 	const quota = 4
-	server := redistest.Start(t)
+	server := redistest.Own(t)
 	month := limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: quota, Months: 1}, Location: time.UTC}
-	l := newLeased(t, server.Client(), server.Options(), month)
+	l := newLeased(t, server, month)
 	l.enqueue(1, l.everywhere(1)...)
 	stop := l.work()
 	until(t, "all are called", func() bool { return len(l.all()) == quota && allEnded(t, l) })
@@ -197,11 +197,11 @@ func TestUsedQuotaOutlivesUnregister(t *testing.T) {
 // of its tenants has jobs.
 func TestIdleFirstPartition(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := redistest.Own(t)
 	month := func(n int64) limits.Limit {
 		return limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: n, Months: 1}, Location: time.UTC}
 	}
-	l := newLeased(t, server.Client(), server.Options(), month(3))
+	l := newLeased(t, server, month(3))
 	l.enqueue(10, l.of("q@3", 1)...)
 	l.work()
 	until(t, "the quota is used up", func() bool { return len(l.all()) == 3 })

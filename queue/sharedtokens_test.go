@@ -15,8 +15,8 @@ import (
 // sharedTokens returns a queue whose partitions share 20 tokens, of which one flows back in an hour.
 func sharedTokens(t *testing.T) *leased {
 	t.Helper()
-	server := redistest.Start(t)
-	return newLeased(t, server.Client(), server.Options(), tokens(20))
+	server := redistest.Own(t)
+	return newLeased(t, server, tokens(20))
 }
 
 // TestSharedTokens: partitions spend what is in one bucket of tokens, whichever of them has jobs. Explain names the

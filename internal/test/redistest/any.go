@@ -55,9 +55,21 @@ func Any(t testing.TB) *Redis {
 		return Shared(t).Redis()
 	}
 	note(t, true)
-	c := sharedCluster(t)
-	return &Redis{client: c.Client(), options: *c.Options()}
+	return sharedCluster(t).Redis()
 }
+
+// Own is [Any] of a Redis that no other test uses.
+func Own(t testing.TB) *Redis {
+	t.Helper()
+	if !onCluster {
+		return Start(t).Redis()
+	}
+	note(t, true)
+	return StartCluster(t).Redis()
+}
+
+// Redis returns the Cluster for tests that do not depend on its being one.
+func (c *Cluster) Redis() *Redis { return &Redis{client: c.Client(), options: *c.Options()} }
 
 // oneServer is the tests for which [Any] always returns one server.
 var oneServer = map[string]bool{}
