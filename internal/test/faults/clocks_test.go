@@ -44,7 +44,7 @@ var ofClocks = []scenario{
 				time.Sleep(5 * time.Second) // the fault itself
 			}
 		},
-		promise: promise{over: 1}, // a step forward fills the bucket
+		promise: promise{over: 1, used: 0.8}, // a step forward fills the bucket
 	},
 }
 

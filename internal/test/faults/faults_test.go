@@ -11,14 +11,17 @@ import (
 	"github.com/headgate/headgate/internal/test/redistest"
 )
 
+func scenarios() []scenario {
+	return slices.Concat(ofWorkers, ofRedis, ofNetwork, ofPower, ofClocks, ofReceivers, ofFleets, ofResources)
+}
+
 // TestFaults runs the scenarios. `make faults` runs all of them, and writes docs/reliability.md:
 //
 //	go test ./internal/test/faults -all -update -parallel 1
 func TestFaults(t *testing.T) {
 	redistest.Slow(t)
-	scenarios := slices.Concat(ofWorkers, ofRedis, ofNetwork, ofPower, ofClocks, ofReceivers, ofFleets, ofResources)
 	var figures sync.Mutex
-	for _, sc := range scenarios {
+	for _, sc := range scenarios() {
 		if !sc.quick && !*all {
 			continue
 		}
@@ -37,28 +40,45 @@ func TestFaults(t *testing.T) {
 			if golden.Update() && !t.Failed() && row != "" {
 				figures.Lock()
 				defer figures.Unlock()
-				write(t, scenarios, sc.fault, row)
+				write(t, sc.fault, row)
 			}
 		})
 	}
 }
 
+// TestFiguresOfAllFaults: docs/reliability.md has the figures of each scenario, and of no other.
+func TestFiguresOfAllFaults(t *testing.T) {
+	var want, got []string
+	for _, sc := range scenarios() {
+		want = append(want, sc.fault)
+	}
+	for line := range strings.Lines(strings.TrimPrefix(golden.ReadPart(t, page, part), head)) {
+		fault, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " | ")
+		got = append(got, fault)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("docs/reliability.md has these faults:\n%s\nThe scenarios are:\n%s\nmake faults writes it", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// Where the figures are.
+const page, part = "../../../docs/reliability.md", "faults"
+
 const head = "| Fault | Jobs | Lost | Called more than once | Flows again after | Calls under way again from | Limit used meanwhile | Closest calls | Machine late |\n|---|---|---|---|---|---|---|---|---|\n"
 
 // write replaces the row of a scenario, keeps those of others, and removes those that are of none.
-func write(t *testing.T, scenarios []scenario, fault, row string) {
+func write(t *testing.T, fault, row string) {
 	t.Helper()
-	const page, name = "../../../docs/reliability.md", "faults"
 	rows := map[string]string{}
-	for line := range strings.Lines(golden.ReadPart(t, page, name)) {
+	for line := range strings.Lines(golden.ReadPart(t, page, part)) {
 		first, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " | ")
 		rows[first] = line
 	}
 	rows[fault] = row
 	var text strings.Builder
 	text.WriteString(head)
-	for _, sc := range scenarios {
+	for _, sc := range scenarios() {
 		text.WriteString(rows[sc.fault])
 	}
-	golden.WritePart(t, page, name, text.String())
+	golden.WritePart(t, page, part, text.String())
 }

@@ -14,12 +14,14 @@ var ofNetwork = []scenario{
 	{
 		name: "lost-replies", fault: "of each kind of command in turn, the reply to the first and to every 50th is lost",
 		jobs: 13000, before: func(x *show) { x.relayed(scriptNames(x.T)) },
-		strike: (*show).loseReplies,
+		strike:  (*show).loseReplies,
+		promise: promise{used: 0.8},
 	},
 	{
 		name: "slow", fault: "each request to Redis takes 50 ms longer, for 15 s",
 		jobs: 2000, before: func(x *show) { x.relayed(nil) },
-		strike: (*show).slow,
+		strike:  (*show).slow,
+		promise: promise{used: 0.8},
 	},
 	{
 		name: "slow-leases", fault: "each request to Redis takes 50 ms longer, for 15 s, under a limit that partitions share",

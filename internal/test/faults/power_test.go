@@ -11,7 +11,8 @@ var ofPower = []scenario{
 	{
 		name: "power-always", fault: "power cut of Redis, `appendfsync always`", quick: true,
 		jobs: 600, start: func(x *show) *redistest.Server { return redistest.Synced(x.T, "--appendfsync", "always") },
-		strike: (*show).powerCut,
+		strike:  (*show).powerCut,
+		promise: promise{used: 0.5},
 	},
 	{
 		// What the last two seconds wrote may be gone: Redis puts off a write for a second if the sync
@@ -20,7 +21,7 @@ var ofPower = []scenario{
 		name: "power-everysec", fault: "power cut of Redis, `appendfsync everysec`",
 		jobs: 600, start: func(x *show) *redistest.Server { return redistest.Synced(x.T, "--appendfsync", "everysec") },
 		strike:  (*show).powerCut,
-		promise: promise{forgets: 2 * time.Second, lost: 2 * pouredPerSecond, twice: 200},
+		promise: promise{forgets: 2 * time.Second, lost: 2 * pouredPerSecond, twice: 200, used: 0.5},
 	},
 }
 

@@ -18,7 +18,6 @@ var ofRedis = []scenario{
 			time.Sleep(8 * time.Second) // the fault itself
 			x.Redis.Resume()
 		},
-		promise: promise{twice: 0},
 	},
 	{
 		name: "restart", fault: "Redis is killed and restarted, `appendfsync always`", quick: true,
@@ -27,7 +26,7 @@ var ofRedis = []scenario{
 			x.Redis.Kill()
 			x.Redis.Restart()
 		},
-		promise: promise{twice: 0},
+		promise: promise{used: 0.5},
 	},
 	{
 		name: "wiped", fault: "Redis is killed and restarted without its data",
@@ -42,7 +41,7 @@ var ofRedis = []scenario{
 			})
 			x.Send(x.Jobs(tenant, x.jobs, ""))
 		},
-		promise: promise{wiped: true, twice: 800, flows: 15 * time.Second},
+		promise: promise{wiped: true, twice: 800, flows: 15 * time.Second, used: 0.25},
 	},
 	{
 		name: "full", fault: "Redis is at `maxmemory` for 8 s",
@@ -98,7 +97,7 @@ var ofRedis = []scenario{
 				time.Sleep(2 * time.Second)
 			}
 		},
-		promise: promise{},
+		promise: promise{used: 0.25},
 	},
 }
 

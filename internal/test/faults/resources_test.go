@@ -27,6 +27,7 @@ var ofResources = []scenario{
 			x.Workers[1].Signal(syscall.SIGTERM)
 			<-x.Workers[1].Done
 		},
+		promise: promise{used: 0.5},
 	},
 	{
 		name: "memory", fault: "one of two workers gets no more memory, and dies of jobs of 500 kB",

@@ -23,7 +23,7 @@ var ofWorkers = []scenario{
 			x.Worker()
 			x.Worker()
 		},
-		promise: promise{twice: 1100, again: 15 * time.Second},
+		promise: promise{twice: 1100, again: 15 * time.Second, used: 0.5},
 	},
 	{
 		name: "kill-short", fault: "kill -9 of one of two workers, calls take 10 ms",
