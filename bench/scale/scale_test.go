@@ -4,13 +4,19 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/test/testlong"
 )
 
-// TestTargets is a short form of the command: the same faults, with fewer jobs.
+// TestTargets is the command, or a short form of it: the same faults, with fewer jobs.
 func TestTargets(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	err := run(config{partitions: 8, tenants: 20_000, rate: 10_000, burst: 1, load: 1.5, lost: 0.01, length: 16 * time.Second, seed: 1}, &out)
+	c := config{partitions: 8, tenants: 20_000, rate: 10_000, burst: 1, load: 1.5, lost: 0.01, length: 16 * time.Second, seed: 1}
+	if testlong.On() {
+		c.partitions, c.tenants, c.rate, c.length = 64, 1_000_000, 100_000, 20*time.Second
+	}
+	err := run(c, &out)
 	t.Log(out.String())
 	if err != nil {
 		t.Error(err)

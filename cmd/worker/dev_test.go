@@ -116,6 +116,32 @@ func (r devRun) shortOf(t *testing.T) (short []string, judged string) {
 	return short, fmt.Sprintf("%s%d calls judged by their providers, first line after %v", judged, calls, r.first.Round(time.Millisecond))
 }
 
+// conformed fails the test unless what was counted when calls left stands beside what their providers saw, for each
+// limit of calls, and kept to it.
+func (r devRun) conformed(t *testing.T) {
+	t.Helper()
+	_, line, _ := strings.Cut(r.out, ", as counted and at the provider: ")
+	line, _, _ = strings.Cut(line, "\n")
+	limits := 0
+	for _, l := range bindingLimits {
+		if l.unit == "" {
+			limits++
+		}
+	}
+	all := regexp.MustCompile(`(\d+) and (\d+) of (\d+)`).FindAllStringSubmatch(line, -1)
+	if len(all) != limits {
+		t.Errorf("%d limits of %d are counted and seen:\n%s", len(all), limits, r.out)
+	}
+	for _, one := range all {
+		counted, _ := strconv.Atoi(one[1])
+		arrived, _ := strconv.Atoi(one[2])
+		allowed, _ := strconv.Atoi(one[3])
+		if counted < 1 || counted > allowed || arrived < 1 {
+			t.Errorf("%s in a window", one[0])
+		}
+	}
+}
+
 // TestDev: after a minute every column has used what the README says, no provider refused
 // a call, every job is accounted for, and the first line comes soon.
 //
@@ -143,6 +169,9 @@ func TestDev(t *testing.T) {
 				if !strings.Contains(r.out, " 0 failed for good, ") || !strings.Contains(r.out, " 0 called twice, 0 unaccounted for\n") ||
 					!strings.Contains(r.out, "of which Redis does not know: 0; jobs done that no provider saw: 0\n") {
 					t.Fatalf("the books are not even:\n%s", r.out)
+				}
+				if r.code == 0 {
+					r.conformed(t)
 				}
 				short, judged := r.shortOf(t)
 				t.Logf("run %d, exit %d: %s", try, r.code, judged)
