@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -296,7 +297,7 @@ func TestNoOracle(t *testing.T) {
 			asked := &about{id: id}
 			r.redis.AddHook(asked)
 			got := r.want(404, "There is no job", ask[0], "/queues/"+r.queue+"/jobs/"+id+ask[1], ask[2])
-			return strings.ReplaceAll(got.body, id, "ID"), strings.Join(asked.commands, ", ")
+			return strings.ReplaceAll(got.body, id, "ID"), asked.all()
 		}
 		words, cost := commands(there)
 		otherWords, otherCost := commands(none)
@@ -311,8 +312,16 @@ func TestNoOracle(t *testing.T) {
 
 // about is a hook that notes the commands about a job.
 type about struct {
-	id       string
+	id string
+
+	mu       sync.Mutex
 	commands []string
+}
+
+func (a *about) all() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return strings.Join(a.commands, ", ")
 }
 
 func (a *about) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -334,6 +343,8 @@ func (a *about) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 
 func (a *about) note(command redis.Cmder) {
 	if strings.Contains(fmt.Sprint(command.Args()...), a.id) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
 		a.commands = append(a.commands, command.Name())
 	}
 }
