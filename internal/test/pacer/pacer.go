@@ -9,7 +9,7 @@
 // ones closer to it, so every window is judged again with its first call as late as the pacer's own
 // calls were at that very moment, and no later: all other windows keep their bounds, and a limit
 // that is too high breaks them. If more of the pacer's calls were late than [Busy], or another
-// promise is broken, the run does not count and is repeated when the machine is calm. After five
+// promise is broken, the run does not count and is repeated when the machine is calm. After four
 // such runs the test fails with "machine too busy". A worker that slows down the machine or the
 // receiver delays the pacer too: that changes the reason for which a test fails, but cannot make it
 // pass, unless it does so for few moments only.
