@@ -23,6 +23,7 @@ import (
 type Clock struct {
 	mu     sync.Mutex
 	ahead  time.Duration     // relative to the server's own clock
+	still  time.Time         // when it was stopped; zero: it runs
 	bodies map[string]string // scripts, by their original hash
 	loaded map[string]string // hashes at the server of the scripts sent since the last step
 }
@@ -35,10 +36,21 @@ func (c *Clock) Step(by time.Duration) {
 	clear(c.loaded)
 }
 
+// Stop stops the clock: from now on only Step moves it, so the time that the test takes does not count.
+func (c *Clock) Stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.still = time.Now()
+	clear(c.loaded)
+}
+
 // Now returns the time on this clock, if the server runs on this machine.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !c.still.IsZero() {
+		return c.still.Add(c.ahead)
+	}
 	return time.Now().Add(c.ahead)
 }
 
@@ -155,10 +167,14 @@ func hash(text string) string {
 
 // shifted returns a script with a shifted TIME.
 func (c *Clock) shifted(body string) string {
+	micros, ahead := "time[1] * 1000000 + time[2]", c.ahead
+	if !c.still.IsZero() {
+		micros, ahead = "0", time.Duration(c.still.Add(c.ahead).UnixNano())
+	}
 	return strings.ReplaceAll(body, "redis.call('TIME')", fmt.Sprintf(`(function()
 local time = redis.call('TIME')
-local micros = time[1] * 1000000 + time[2] + %d
+local micros = %s + %d
 local second = math.floor(micros / 1000000)
 return {string.format('%%.0f', second), string.format('%%.0f', micros - second * 1000000)}
-end)()`, c.ahead.Microseconds()))
+end)()`, micros, ahead.Microseconds()))
 }

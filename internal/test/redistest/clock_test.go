@@ -54,3 +54,21 @@ func TestClock(t *testing.T) {
 		})
 	}
 }
+
+func TestStoppedClock(t *testing.T) {
+	t.Parallel()
+	var clock redistest.Clock
+	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr(), Dialer: clock.Dial})
+	defer client.Close()
+	clock.Stop()
+	at := clock.Now().Truncate(time.Microsecond)
+	for _, step := range []time.Duration{0, time.Hour, -2 * time.Hour} {
+		clock.Step(step)
+		at = at.Add(step)
+		for range 2 {
+			if now, err := client.Time(t.Context()).Result(); err != nil || !now.Equal(at) {
+				t.Errorf("%v, %v; want %v", now, err, at)
+			}
+		}
+	}
+}
