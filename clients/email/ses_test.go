@@ -285,8 +285,9 @@ func TestNoAnswer(t *testing.T) {
 		silent.Call(t, func(timeout time.Duration) bool {
 			var calls atomic.Int32
 			err := httpSenders(t, timeout, func(_ http.ResponseWriter, r *http.Request) {
-				calls.Add(1)
-				io.Copy(io.Discard, r.Body)
+				if silent.Whole(r) {
+					calls.Add(1)
+				}
 				<-r.Context().Done()
 			})[name](t.Context())
 			if calls.Load() > 0 && kind(err) != "unknown" || !strings.Contains(err.Error(), "gave up after "+timeout.String()) {

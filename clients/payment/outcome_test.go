@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -265,8 +264,9 @@ func TestNotSent(t *testing.T) {
 func silentServer(t *testing.T) (url string, got <-chan struct{}) {
 	arrived := make(chan struct{}, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body) // only then the server notices that the caller went away
-		arrived <- struct{}{}
+		if silent.Whole(r) { // only then the server notices that the caller went away
+			arrived <- struct{}{}
+		}
 		<-r.Context().Done()
 	}))
 	t.Cleanup(server.Close)

@@ -2,6 +2,8 @@
 package silent
 
 import (
+	"io"
+	"net/http"
 	"testing"
 	"time"
 )
@@ -16,4 +18,10 @@ func Call(t testing.TB, call func(timeout time.Duration) (sent bool)) {
 		}
 	}
 	t.Fatal("no request is sent")
+}
+
+// Whole reads the body of a request, and reports whether all of it came. If the time is over before, the call was not sent.
+func Whole(r *http.Request) bool {
+	n, err := io.Copy(io.Discard, r.Body)
+	return err == nil && (r.ContentLength < 0 || n == r.ContentLength)
 }
