@@ -4,21 +4,20 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"strconv"
+	"math/rand/v2"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/queue/internal/seats"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // book has the ledgers that are stored together: those of the shared limits of a queue, or the one of a
 // budget, for all tenants or for one.
 type book struct {
-	key    string // in Redis
-	home   string // the name in its hash tag
+	kept   *seats.Register
 	of     string // the queue for which it is used
 	budget bool   // other queues use it, too
 
@@ -37,22 +36,16 @@ type leaseCall struct {
 }
 
 const (
-	// budgetKept is how long the ledger of a budget is kept after its last change: longer than any of its
-	// windows.
-	budgetKept = 32 * 24 * time.Hour
-
 	// budgetTries is how often in a row other queues may store a ledger first.
 	budgetTries = 5
 )
-
-// errLedger means that another worker leases, too, or that a failover lost the latest ledger.
-var errLedger = errors.New("another worker has changed the ledger")
 
 // lease answers asks, and stores what it leases before it returns. After an error, nothing is leased.
 func (b *book) lease(ctx context.Context, client redis.UniversalClient, all []leaseCall, now, ahead int64) error {
 	for try := 1; ; try++ {
 		if b.ledgers == nil || b.budget { // others may have changed it
-			if err := b.read(ctx, client, now, ahead); err != nil {
+			if err := b.read(ctx, client, all[0].ask.Member, now, ahead); err != nil {
+				b.ledgers = nil
 				return err
 			}
 		}
@@ -62,14 +55,15 @@ func (b *book) lease(ctx context.Context, client redis.UniversalClient, all []le
 		if !b.unsaved {
 			return nil
 		}
-		err := b.store(ctx, client, now)
+		err := b.store(ctx, now)
 		if err == nil {
 			return nil
 		}
 		b.ledgers = nil // whatever was stored
-		if !b.budget || !errors.Is(err, errLedger) || try == budgetTries {
+		if !b.budget || !errors.Is(err, seats.ErrTaken) || try == budgetTries {
 			return err
 		}
+		time.Sleep(rand.N(time.Duration(try) * sharedAsks)) // or two could take turns at keeping each other from it
 	}
 }
 
@@ -110,14 +104,13 @@ func (b *book) ask(a *leaseAsk, now, ahead int64) partition.Answer {
 	return answer
 }
 
-// read reads the stored ledgers.
-func (b *book) read(ctx context.Context, client redis.UniversalClient, now, ahead int64) error {
-	pipe := client.Pipeline()
-	stored, epoch := pipe.Get(ctx, b.key), pipe.HGet(ctx, store.Key(b.of, "limits"), store.EpochField)
-	if err := store.Execute(ctx, pipe); err != nil {
+// read reads the stored ledgers. The partition is one that has just answered: it knows whether Redis lost what it had.
+func (b *book) read(ctx context.Context, client redis.UniversalClient, home string, now, ahead int64) error {
+	text, number, err := b.kept.Read(ctx)
+	if err != nil {
 		return err
 	}
-	ledgers, number, err := store.ReadLedgers(stored.Val())
+	ledgers, err := store.ReadLedgers(text)
 	if err != nil {
 		return err
 	}
@@ -131,31 +124,24 @@ func (b *book) read(ctx context.Context, client redis.UniversalClient, now, ahea
 	case number == 0 && b.number > 0:
 		b.lost = now
 	case number == 0:
-		b.lost = store.LostAt(epoch.Val())
+		epoch, err := client.HGet(ctx, store.Key(home, "limits"), store.EpochField).Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+		b.lost = store.LostAt(epoch)
 	}
 	b.ledgers, b.number = ledgers, number
 	return nil
 }
 
-func (b *book) store(ctx context.Context, client redis.UniversalClient, now int64) error {
+func (b *book) store(ctx context.Context, now int64) error {
 	text, err := json.Marshal(b.ledgers)
 	if err != nil {
 		return err
 	}
-	was, kept, number := "", "", max(b.number+1, uint64(now))
-	if b.number > 0 {
-		was = strconv.FormatUint(b.number, 10)
+	number, err := b.kept.Store(ctx, uint64(now), string(text))
+	if err == nil {
+		b.number, b.unsaved = number, false
 	}
-	if b.budget {
-		kept = strconv.FormatInt(budgetKept.Milliseconds(), 10)
-	}
-	reply, err := store.LedgerScript.Run(ctx, client, store.KeysOf(b.home, b.key), b.home, was, fmt.Sprintf("%d %s", number, text), kept)
-	if err != nil {
-		return err
-	}
-	if reply != int64(1) {
-		return errLedger
-	}
-	b.number, b.unsaved = number, false
-	return nil
+	return err
 }

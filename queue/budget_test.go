@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/seats"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
@@ -277,9 +278,10 @@ func TestDamagedBudget(t *testing.T) {
 	redistest.Slow(t)
 	s := newSpending(t, limits.Limit{Rate: day, Location: time.UTC, Per: []string{"tenant"}}, nil)
 	s.limit(sharedLimit(throttle.LeakyBucket, 100, 0), "ai") // its partitions share it
-	ledger := store.Key("*spend", "ledger:acme")
-	if err := s.client.Set(t.Context(), ledger, "1 {", 0).Err(); err != nil {
-		t.Fatal(err)
+	for _, tag := range seats.Tags(s.client, "*spend") {
+		if err := s.client.Set(t.Context(), store.Key(tag, "ledger:acme"), "1 {", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	s.work()
 	s.add("ai", 3, 100)
@@ -288,7 +290,9 @@ func TestDamagedBudget(t *testing.T) {
 	if n := s.called("acme"); n != 0 {
 		t.Errorf("%d calls of a budget that cannot be read", n)
 	}
-	s.client.Del(t.Context(), ledger)
+	for _, tag := range seats.Tags(s.client, "*spend") {
+		s.client.Del(t.Context(), store.Key(tag, "ledger:acme"))
+	}
 	until(t, "the others are called, once it is mended", func() bool { return s.called("acme") == 3 })
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/logkey"
+	"github.com/headgate/headgate/queue/internal/seats"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
@@ -35,11 +36,13 @@ type lessor struct {
 	limits map[string]*effective.Calendars
 	lasts  time.Duration // how long a call may take
 	roles  *roles
+	seats  []string // hash tags, see package seats
 	logger *slog.Logger
 
 	mu     sync.Mutex
 	leads  bool
 	shared bool          // the queue has shared limits
+	alone  bool          // the first partition does not answer, so the others say that
 	wanted time.Duration // when a partition last had jobs for one that is not used up, on the boot clock
 	stir   chan struct{} // closed when all partitions are to be asked at once
 	lag    time.Duration // how long it takes until a partition has what was leased
@@ -76,7 +79,7 @@ const (
 )
 
 func newLessor(of partition.Layout, worker string, client redis.UniversalClient, clocks map[string]*redisClock, limits map[string]*effective.Calendars, lasts time.Duration, roles *roles, logger *slog.Logger) *lessor {
-	l := &lessor{of: of, worker: worker, redis: client, clocks: clocks, limits: limits, lasts: lasts, roles: roles, logger: logger, stir: make(chan struct{})}
+	l := &lessor{of: of, worker: worker, redis: client, clocks: clocks, limits: limits, lasts: lasts, roles: roles, seats: seats.Tags(client, of.Queue), logger: logger, stir: make(chan struct{})}
 	l.asks.Run, l.asks.Gap, l.books = l.lease, sharedAsks, map[string]*book{}
 	return l
 }
@@ -94,7 +97,8 @@ func (l *lessor) Run(ctx context.Context) {
 	l.resign()
 }
 
-func (l *lessor) role() string { return store.Key(l.of.Queue, "lessor") }
+// roleOf returns the key of the role in one of the seats of the ledger. The first one that answers has it.
+func roleOf(seat string) string { return store.Key(seat, "lessor") }
 
 // resign gives up the role of a worker that stops, and tells the others.
 func (l *lessor) resign() {
@@ -107,7 +111,13 @@ func (l *lessor) resign() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lessorLast) // then the role has expired anyway
 	defer cancel()
-	_, _ = store.ResignScript.Run(ctx, l.redis, []string{l.role()}, l.worker, store.WakeChannel(l.of.Queue), store.ToAll)
+	var all sync.WaitGroup
+	for _, seat := range l.seats {
+		all.Go(func() {
+			_, _ = store.ResignScript.RunUntilDone(ctx, l.redis, []string{roleOf(seat)}, l.worker, store.WakeChannel(l.of.Queue), store.ToAll)
+		})
+	}
+	all.Wait()
 }
 
 // call lets the worker look at once whether it is to lease: another one may have stopped. l may be nil.
@@ -115,7 +125,9 @@ func (l *lessor) call() {
 	if l == nil {
 		return
 	}
-	l.roles.taken(l.role(), 0)
+	for _, seat := range l.seats {
+		l.roles.taken(roleOf(seat), 0)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.leads {
@@ -157,23 +169,42 @@ func (l *lessor) lead(ctx context.Context) error {
 		l.led(false)
 		return nil
 	}
-	role := l.role()
-	if l.roles.left(role) > 0 {
+	if _, known := l.clocks[l.of.Queue].ahead(l.clocks[l.of.Queue]); !known { // it could lease nothing
 		l.led(false)
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
+	var err error
+	for _, seat := range l.seats {
+		if l.roles.left(roleOf(seat)) > 0 {
+			l.led(false)
+			return nil
+		}
+		var left time.Duration
+		if left, err = l.takeRole(ctx, seat); err == nil {
+			if l.led(left == 0); left > 0 {
+				l.roles.taken(roleOf(seat), left)
+			}
+			return nil
+		}
+	}
+	l.led(false)
+	return err
+}
+
+// takeRole takes the role in a seat, or returns for how long another worker has it.
+func (l *lessor) takeRole(ctx context.Context, seat string) (time.Duration, error) {
+	most := store.Timeout
+	if len(l.seats) > 1 {
+		most = lessorLast / 4 // or the role in the next one would run out
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	reply, err := store.WatchScript.Run(ctx, l.redis, store.KeysOf(l.of.Queue, role), l.of.Queue, l.worker, lessorLast.Milliseconds())
+	reply, err := store.WatchScript.RunUntilDone(ctx, l.redis, store.KeysOf(seat, roleOf(seat)), seat, l.worker, lessorLast.Milliseconds())
 	left, ok := reply.(int64)
 	if err == nil && !ok {
 		err = fmt.Errorf("unexpected reply %v", reply)
 	}
-	l.led(err == nil && left == 0)
-	if err == nil && left > 0 {
-		l.roles.taken(role, time.Duration(left)*time.Millisecond)
-	}
-	return err
+	return time.Duration(left) * time.Millisecond, err
 }
 
 // led records whether this worker leases.
@@ -191,7 +222,7 @@ func (l *lessor) serve(ctx context.Context, home string) {
 	l.repeat(ctx, "cannot lease shared limits to a partition; retrying", home, func() (time.Duration, error) {
 		first := home == l.of.Queue // it says whether there are shared limits
 		l.mu.Lock()
-		asks := l.leads && (l.shared || first)
+		asks := l.leads && (l.shared || first || l.alone)
 		l.mu.Unlock()
 		if !asks {
 			return noAsks, nil
@@ -200,6 +231,9 @@ func (l *lessor) serve(ctx context.Context, home string) {
 		err := l.round(ctx, home)
 		l.mu.Lock()
 		defer l.mu.Unlock()
+		if first {
+			l.alone = err != nil
+		}
 		wait := partition.Every
 		switch {
 		case !l.shared:
@@ -215,7 +249,7 @@ func (l *lessor) serve(ctx context.Context, home string) {
 func (l *lessor) noted(home string, shared bool, asks []leaseAsk) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if home == l.of.Queue && l.shared != shared {
+	if l.shared != shared && (home == l.of.Queue || l.alone && shared) {
 		l.shared = shared
 		l.askAll()
 	}
@@ -384,14 +418,14 @@ func (l *lessor) lease(batch [][]leaseAsk) ([]leaseAnswers, error) {
 
 // book returns the book that an ask is for.
 func (l *lessor) book(a *leaseAsk) *book {
-	home, key := l.of.Queue, store.Key(l.of.Queue, "ledger")
+	home, key, kept := l.of.Queue, store.Key(l.of.Queue, "ledger"), time.Duration(0)
 	if a.budget {
 		home = "*" + a.limit // no queue has such a name
-		key = store.Key(home, "ledger:"+a.tenant)
+		key, kept = store.Key(home, "ledger:"+a.tenant), store.LedgerKept
 	}
 	b := l.books[key]
 	if b == nil {
-		b = &book{key: key, home: home, of: l.of.Queue, budget: a.budget}
+		b = &book{kept: seats.New(l.redis, l.worker, home, key, kept), of: l.of.Queue, budget: a.budget}
 		l.books[key] = b
 	}
 	return b

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/test/pacer"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/internal/seats"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
@@ -154,7 +156,7 @@ func TestTimedSharedLimits(t *testing.T) {
 // TestTimedSharedLimitsThroughFaults: the same while workers stop, limits change, and a node does not answer.
 func TestTimedSharedLimitsThroughFaults(t *testing.T) {
 	t.Parallel()
-	sideBySide(t, map[string]sharedCase{"changes": sharedThroughChanges, "partitions": sharedThroughPartitions, "a node away": sharedBesideAway})
+	sideBySide(t, map[string]sharedCase{"changes": sharedThroughChanges, "partitions": sharedThroughPartitions, "a node away": sharedBesideAway(false), "the first node away": sharedBesideAway(true)})
 }
 
 // sharedCase makes calls, and returns what judges them.
@@ -334,31 +336,34 @@ func sharedMetered(t *testing.T) func(run *pacer.Run) {
 	}
 }
 
-// sharedBesideAway: what a partition would have got, whose node does not answer, goes to the others.
-func sharedBesideAway(t *testing.T) func(run *pacer.Run) {
-	const rate = 100
-	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")
-	l := newLeased(t, cluster.Redis(), sharedLimit(throttle.LeakyBucket, rate, 0))
-	node := func(home string) *redistest.Server { return cluster.Owner(cluster.Slot(store.Key(home, "waiting"))) }
-	away := node("q")
-	for _, home := range l.layout.Names() {
-		if n := node(home); n != node("q") {
-			away = n
+// sharedBesideAway: what a partition would have got, whose node does not answer, goes to the others, also if it is the
+// first one, and with it a seat of the ledger.
+func sharedBesideAway(first bool) sharedCase {
+	return func(t *testing.T) func(run *pacer.Run) {
+		const rate = 100
+		cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")
+		l := newLeased(t, cluster.Redis(), sharedLimit(throttle.LeakyBucket, rate, 0))
+		node := func(home string) *redistest.Server { return cluster.Owner(cluster.Slot(store.Key(home, "waiting"))) }
+		away := node("q")
+		for _, home := range l.layout.Names() {
+			if n := node(home); !first && n != node("q") {
+				away = n
+			}
 		}
-	}
-	l.enqueue(400, l.everywhere(1)...)
-	l.work()
-	l.wait(rate)
-	away.Pause()
-	gone := time.Now()
-	l.wait(3 * rate)
-	meanwhile := l.all()
-	away.Resume()
-	l.wait(rate)
-	all := l.all()
-	return func(run *pacer.Run) {
-		run.Used("a limit, by those whose node is there", since(meanwhile, gone.Add(time.Second)), rate, 0.97)
-		run.Law("a limit, while a node is away and after", all, rate, 1)
+		l.enqueue(1000, l.everywhere(1)...)
+		l.work()
+		l.wait(rate)
+		away.Pause()
+		gone := time.Now()
+		l.wait(8 * rate) // longer than a request to the node can take
+		meanwhile := l.all()
+		away.Resume()
+		l.wait(rate)
+		all := l.all()
+		return func(run *pacer.Run) {
+			run.Used("a limit, by those whose node is there", since(meanwhile, gone.Add(time.Second)), rate, 0.97)
+			run.Law("a limit, while a node is away and after", all, rate, 1)
+		}
 	}
 }
 
@@ -370,7 +375,7 @@ func TestDamagedLeases(t *testing.T) {
 	quota := limits.Limit{Name: "quota", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 10, Period: time.Hour}}
 	l := newLeased(t, server, sharedLimit(throttle.LeakyBucket, 20, 0), quota)
 	l.enqueue(5, l.of("q", 1)...)
-	bucket, ledger := store.Key("q", "b:account:"), store.Key("q", "ledger")
+	bucket := store.Key("q", "b:account:")
 	for _, text := range []string{
 		"l", "l 1 2", "l 1 2 3 4 5 6 x", "l 1 2 3 4 5 6 7 8", "l 99999999999999999999 0 0 0 0 0 0", "l 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0",
 		"q", "q 1 2 3 4 5 6 7", "q 1 2 3 4 5 6 7 8 9 10 11 12 13", "q 1 2 3 4 5 6 7 99999999999999999999 9 10 11 12",
@@ -399,13 +404,21 @@ func TestDamagedLeases(t *testing.T) {
 	}
 	client.Del(ctx, bucket)
 	bucket = store.Key("q", "b:account:")
-	client.Set(ctx, ledger, "7 no json", 0)
+	var ledgers []string
+	for _, tag := range seats.Tags(client, "q") {
+		ledgers = append(ledgers, store.Key(tag, "ledger"))
+		client.Set(ctx, store.Key(tag, "ledger"), "1 w 1 7 no json", 0)
+	}
 	l.work()
 	until(t, "the lessor has asked", func() bool { return client.Exists(ctx, bucket).Val() == 1 })
-	if text := client.Get(ctx, ledger).Val(); text != "7 no json" || len(l.all()) > 0 {
-		t.Errorf("the ledger is %q, and %d calls were made", text, len(l.all()))
+	for _, ledger := range ledgers {
+		if text := client.Get(ctx, ledger).Val(); !strings.HasSuffix(text, " 1 7 no json") || len(l.all()) > 0 {
+			t.Errorf("the ledger is %q, and %d calls were made", text, len(l.all()))
+		}
 	}
-	client.Del(ctx, ledger)
+	for _, ledger := range ledgers {
+		client.Del(ctx, ledger)
+	}
 	until(t, "all are called", func() bool { return len(l.all()) == 5 })
 }
 
@@ -446,22 +459,34 @@ func TestLedgerIsStoredBeforeItIsUsed(t *testing.T) {
 		}
 		return len(answers[0].all[0].Spans)
 	}
-	worker := func() *lessor {
-		return newLessor(l.layout, "w", client, map[string]*redisClock{"q": clock, "q@2": clock}, nil, time.Minute, newRoles(client, "w"), slog.New(slog.DiscardHandler))
+	worker := func(id string) *lessor {
+		return newLessor(l.layout, id, client, map[string]*redisClock{"q": clock, "q@2": clock}, nil, time.Minute, newRoles(client, id), slog.New(slog.DiscardHandler))
 	}
-	one, two := worker(), worker()
+	one, two := worker("one"), worker("two")
 	got := ask(one, nil) + ask(two, nil)
-	ask(one, errLedger)
+	ask(one, seats.ErrTaken)
 	got += ask(one, nil)
+	old := map[string]string{}
+	for _, tag := range seats.Tags(client, "q") {
+		old[store.Key(tag, "ledger")] = client.Get(ctx, store.Key(tag, "ledger")).Val()
+	}
+	setBack := func() {
+		for key, text := range old {
+			client.Set(ctx, key, text, 0)
+		}
+	}
+	got += ask(one, nil)
+	setBack()
+	got += ask(one, nil) // it knows the latest
+	setBack()
 	key := store.Key("q", "ledger")
-	old := client.Get(ctx, key).Val()
-	got += ask(one, nil)
-	client.Set(ctx, key, old, 0)
-	ask(one, errLedger)
+	one.books[key].ledgers = nil
 	ask(one, nil) // nothing that may be leased already
-	ask(two, errLedger)
+	ask(two, seats.ErrTaken)
 	ask(two, nil)
-	client.Del(ctx, key)
+	for key := range old {
+		client.Del(ctx, key)
+	}
 	if one.books[key].ledgers, two.books[key].ledgers = nil, nil; ask(one, nil) > 0 || ask(two, nil) > 0 {
 		t.Error("what was leased is not known, and more is leased")
 	}

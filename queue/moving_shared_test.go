@@ -220,7 +220,7 @@ func TestWhatIsUsedWhenPartitionsChange(t *testing.T) {
 
 	// Who leased before does not take the ledger for lost.
 	book := lessor.books[store.Key(r.queue, "ledger")]
-	if err := book.read(ctx, client, time.Now().UnixMicro(), 0); err != nil || book.lost > 0 || len(book.ledgers) > 0 {
+	if err := book.read(ctx, client, r.queue, time.Now().UnixMicro(), 0); err != nil || book.lost > 0 || len(book.ledgers) > 0 {
 		t.Errorf("the ledger is lost at %d, or has %d limits, %v", book.lost, len(book.ledgers), err)
 	}
 

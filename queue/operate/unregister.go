@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/seats"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/queue/workers"
@@ -70,6 +71,9 @@ func Unregister(ctx context.Context, client redis.UniversalClient, queue string,
 		if jobs > 0 {
 			return refuse(fmt.Sprintf("has jobs, %d of them: cancel and delete them, or wait until none is kept any more", jobs))
 		}
+	}
+	if err := seats.Expire(ctx, client, queue, store.Key(queue, "ledger"), store.LedgerKept); err != nil {
+		return fail(err)
 	}
 	if err := keepAudit(ctx, client, queue, homes); err != nil {
 		return fail(err)

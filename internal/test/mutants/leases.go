@@ -39,15 +39,15 @@ var leaseMutants = []mutant{
 		"missing condition", "nobody gets permits of a rate that a quota holds back", "queue TestSharedQuotaOfAMonth",
 	},
 	{
-		"queue/internal/store/unregister.lua", `plan('PEXPIRE', headgate .. 'ledger', tostring(LEDGER_MS))`, `plan('DEL', headgate .. 'ledger')`,
-		"missing write", "what was used of a quota is used by a queue that comes back", "queue TestUsedQuotaOutlivesUnregister",
+		"queue/operate/unregister.go", `if err := seats.Expire(ctx, client, queue, store.Key(queue, "ledger"), store.LedgerKept); err != nil {`, `if err := seats.Expire(ctx, client, queue, store.Key(queue, "ledger"), -store.LedgerKept); err != nil {`,
+		"wrong time", "what was used of a quota is used by a queue that comes back", "queue TestUsedQuotaOutlivesUnregister",
 	},
 	{
 		"queue/lessor.go", `if a.budget {`, `if a.budget && a.tenant != "" {`,
 		"wrong key", "queues that share a budget use no more than it", "queue TestBudgetOfQueues",
 	},
 	{
-		"queue/lessor.go", `key = store.Key(home, "ledger:"+a.tenant)`, `key = store.Key(home, "ledger:")`,
+		"queue/lessor.go", `key, kept = store.Key(home, "ledger:"+a.tenant), store.LedgerKept`, `key, kept = store.Key(home, "ledger:"), store.LedgerKept`,
 		"wrong key", "a budget per tenant is of each tenant", "queue TestTenantBudgets",
 	},
 	{
@@ -107,8 +107,36 @@ var leaseMutants = []mutant{
 		"missing write", "what a partition gives back of a quota goes to the others", "queue TestWhatTheLedgerHears",
 	},
 	{
-		"queue/internal/store/ledger.lua", `if number ~= ARGV[2] then return 0 end`, `if number == 'x' then return 0 end`,
+		"queue/internal/store/ledger.lua", `local agrees = term > known or (not begins and term == known and caller == ARGV[3])`, `local agrees = term > known or not begins`,
 		"no fence", "no part of a limit is leased by two workers", "queue TestLedgerIsStoredBeforeItIsUsed",
+	},
+	{
+		"queue/internal/store/ledger.lua", `local late = agrees and not begins and tonumber(of) == term and number_of(ARGV[4]) <= number_of(ledger)`, `local late = false`,
+		"missing condition", "a ledger that comes late does not replace a newer one", "queue/internal/seats TestLateText",
+	},
+	{
+		"queue/internal/store/ledger.lua", `local agrees = term > known or (not begins and term == known and caller == ARGV[3])`, `local agrees = term > known or (not begins and term == known)`,
+		"no fence", "a seat that was set back takes ledgers of one worker in a term", "queue/internal/seats TestForgottenTerm",
+	},
+	{
+		"queue/internal/seats/seats.go", `answers, asked, need := make(chan answer, len(r.seats)), 0, len(r.seats)/2+1`, `answers, asked, need := make(chan answer, len(r.seats)), 0, 1`,
+		"no fence", "a ledger is in more than half of its seats", "queue/internal/seats TestOneAfterAnother",
+	},
+	{
+		"queue/internal/seats/seats.go", `return last, same > len(r.seats)/2, err`, `return last, same > 0, err`,
+		"missing write", "a ledger that is read is in more than half of its seats", "queue/internal/seats TestOneAfterAnother",
+	},
+	{
+		"queue/internal/store/dispatch.lua", `return leased and math.min(at, horizon + 1) or at`, `return at`,
+		"missing condition", "what is leased is used though its announcement gets lost", "queue TestTimedSharedLimitsThroughFaults",
+	},
+	{
+		"queue/internal/seats/seats.go", `if last.number != r.number {`, `if last.number < r.number {`,
+		"missing condition", "a ledger is stored only over the one that was read", "queue/internal/seats TestOneAfterAnother",
+	},
+	{
+		"queue/lessor.go", `l := &lessor{of: of, worker: worker, redis: client, clocks: clocks, limits: limits, lasts: lasts, roles: roles, seats: seats.Tags(client, of.Queue), logger: logger, stir: make(chan struct{})}`, `l := &lessor{of: of, worker: worker, redis: client, clocks: clocks, limits: limits, lasts: lasts, roles: roles, seats: []string{of.Queue}, logger: logger, stir: make(chan struct{})}`,
+		"wrong key", "the worker that leases goes on without the first partition", "queue TestTimedSharedLimitsThroughFaults",
 	},
 	{
 		"queue/book.go", `b.unsaved = number < b.number // a failover lost the newer ones`, `b.unsaved = false`,

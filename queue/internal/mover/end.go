@@ -79,9 +79,14 @@ func (m *Mover) settle(ctx context.Context, home string, leases leases) error {
 		})
 	}
 	for {
-		if err := m.Redis.Watch(ctx, change, key); !errors.Is(err, redis.TxFailedErr) {
-			return err
+		err := m.Redis.Watch(ctx, change, key)
+		if errors.Is(err, redis.TxFailedErr) {
+			continue
 		}
+		if err == nil && m.Of.N == 1 && home == m.Of.Queue {
+			err = m.emptyLedger(ctx)
+		}
+		return err
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/seats"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
@@ -79,11 +80,11 @@ func (m *Mover) leases(ctx context.Context, homes []string) (leases, error) {
 		if len(found) == 0 {
 			return found, nil
 		}
-		text, err := m.Redis.Get(ctx, store.Key(m.Of.Queue, "ledger")).Result()
-		if err != nil && !errors.Is(err, redis.Nil) {
+		text, _, err := m.ledger().Read(ctx)
+		if err != nil {
 			return nil, err
 		}
-		ledgers, _, err := store.ReadLedgers(text)
+		ledgers, err := store.ReadLedgers(text)
 		if err != nil {
 			return nil, err
 		}
@@ -118,11 +119,46 @@ func (m *Mover) leasesOf(ctx context.Context, home string, found leases) error {
 	return nil
 }
 
+// ledger returns the ledger of the shared limits.
+func (m *Mover) ledger() *seats.Register {
+	return seats.New(m.Redis, m.Worker, m.Of.Queue, store.Key(m.Of.Queue, "ledger"), 0)
+}
+
+const betweenTries = 10 * time.Millisecond
+
+// emptyLedger makes the ledger of limits that are not shared any more an empty one, and not none: who knew this one would
+// take it for lost, and lease nothing of a quota any more.
+func (m *Mover) emptyLedger(ctx context.Context) error {
+	l := m.ledger()
+	for {
+		_, number, err := l.Read(ctx)
+		if err == nil && number == 0 {
+			return nil
+		}
+		if err == nil { // if they are shared again after that, another ledger is stored, and not this one
+			var layout partition.Layout
+			if layout, err = store.ReadLayout(ctx, m.Redis, m.Of.Queue); err == nil && !layout.Whole() {
+				return nil
+			}
+		}
+		if err == nil {
+			_, err = l.Store(ctx, uint64(time.Now().UnixMicro()), "{}")
+		}
+		if !errors.Is(err, seats.ErrTaken) || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(betweenTries) // soon nobody leases any more
+	}
+}
+
 // unshare changes limits that were shared to those of one partition. It returns what has to be written with them: the
-// partition's buckets know from then on what all have used.
+// partition's buckets know from then on what all have used. What is leased meanwhile has no bucket then.
 func (m *Mover) unshare(ctx context.Context, tx *redis.Tx, q *effective.Queue, leases leases) (func(redis.Pipeliner), error) {
-	home, ledger := m.Of.Queue, store.Key(m.Of.Queue, "ledger")
-	limits, keys := shared(q), []string{ledger}
+	home, limits := m.Of.Queue, shared(q)
+	if len(limits) == 0 {
+		return func(redis.Pipeliner) {}, nil
+	}
+	var keys []string
 	for _, limit := range limits {
 		keys = append(keys, bucketKey(home, limit))
 	}
@@ -135,12 +171,15 @@ func (m *Mover) unshare(ctx context.Context, tx *redis.Tx, q *effective.Queue, l
 		return nil, err
 	}
 	texts := store.Texts(values.Val())
-	ledgers, number, err := store.ReadLedgers(texts[0])
+	text, _, err := m.ledger().Read(ctx) // after the buckets: so it has all that was leased to them
 	if err != nil {
 		return nil, err
 	}
-	// An empty ledger, and not none: who knew this one would take it for lost, and lease nothing of a quota any more.
-	buckets := map[string]string{ledger: fmt.Sprintf("%d {}", max(number+1, uint64(now.Val().UnixMicro())))}
+	ledgers, err := store.ReadLedgers(text)
+	if err != nil {
+		return nil, err
+	}
+	buckets := map[string]string{}
 	var gone []string
 	for i, limit := range limits {
 		leased := limit.Spec
@@ -149,7 +188,7 @@ func (m *Mover) unshare(ctx context.Context, tx *redis.Tx, q *effective.Queue, l
 			gone = append(gone, callsKey(home, limit))
 			continue
 		}
-		key, was := keys[1+i], texts[1+i]
+		key, was := keys[i], texts[i]
 		if !leases.add(limit.Name, home, was) {
 			continue
 		}

@@ -730,9 +730,16 @@ local function not_its_turn(turn, job)
   if turn.taken == 0 then pass_on(turn.lane, job.limits) end
 end
 
+-- again_at returns when to look again at what a shared limit admits at `at`. Something may be leased at any moment, and
+-- the announcement of that may get lost.
+local function again_at(at, limit)
+  local leased = limit and limit.spec.leased and at <= now + limit.spec.ahead + 1 -- nothing was
+  return leased and math.min(at, horizon + 1) or at
+end
+
 -- Shared capacity is kept for the lane whose turn it is. Otherwise a job of high cost would wait forever behind small
 -- ones.
-local function too_far(turn, job) stop(turn, job, job.all) end
+local function too_far(turn, job) stop(turn, job, again_at(job.all, job.held_by or turn.shared_by)) end
 
 -- unit_used_up is too_far for what not all jobs take. The first lane that the limit holds keeps its place,
 -- and what is left of the limit is kept for it, but for that of a window, which ends before. The others that
@@ -897,7 +904,7 @@ while not over do
     end
   end
   if s > horizon or no_room() then
-    next_due = s
+    next_due = again_at(s, shared_by)
     break
   end
   if lane then over = run(lane, start, s, shared_by, math.min(second, horizon), share) end

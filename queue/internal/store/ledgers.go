@@ -3,12 +3,15 @@ package store
 import (
 	"encoding/json"
 	"fmt"
-	"strconv"
-	"strings"
+	"time"
 
 	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/internal/partition"
 )
+
+// LedgerKept is how long a ledger is kept that may be of no use any more: longer than any window of a quota. What was used
+// of it is used, also by a queue or a budget of the same name that comes after.
+const LedgerKept = 400 * 24 * time.Hour
 
 // Ledger is the ledger of a limit, as it is stored beside others.
 type Ledger struct {
@@ -31,16 +34,14 @@ func (l *Ledger) UnmarshalJSON(text []byte) error {
 	return l.Ledger.UnmarshalJSON(stored.Ledger)
 }
 
-// ReadLedgers reads ledgers that are stored together, by limit, and their number; 0: there are none.
-func ReadLedgers(stored string) (ledgers map[string]*Ledger, number uint64, err error) {
+// ReadLedgers reads ledgers that are stored together, by limit. There are none in an empty text.
+func ReadLedgers(stored string) (ledgers map[string]*Ledger, err error) {
 	ledgers = map[string]*Ledger{}
-	first, all, _ := strings.Cut(stored, " ")
-	number, _ = strconv.ParseUint(first, 10, 64)
-	if all != "" {
-		err = json.Unmarshal([]byte(all), &ledgers)
+	if stored != "" {
+		err = json.Unmarshal([]byte(stored), &ledgers)
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("read the ledger of the shared limits: %w", err)
+		return nil, fmt.Errorf("read the ledger of the shared limits: %w", err)
 	}
-	return ledgers, number, nil
+	return ledgers, nil
 }

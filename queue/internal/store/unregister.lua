@@ -6,9 +6,8 @@
 -- ARGV[3]   '', or of a partition that the queue has no more the field 'layout' of its limits; if it has another
 --           one, it is not removed
 -- Returns   -1: the limits have another layout; how many jobs there are; 0: the queue had none, and its keys are deleted
--- Bound: a fixed number of keys. Buckets expire by themselves, and the audit stays.
+-- Bound: a fixed number of keys. Buckets and ledgers expire by themselves, and the audit stays.
 -- Full memory: it runs (allow-oom), as it deletes.
-local LEDGER_MS = 32 * 86400000 -- longer than a month
 local GONE_MS = 60000
 local epoch = read('HGET', headgate .. 'limits', 'epoch') or '0 0'
 local jobs = 0
@@ -27,7 +26,5 @@ if ARGV[3] ~= '' then
   plan('HSET', headgate .. 'limits', 'epoch', epoch)
   plan('PEXPIRE', headgate .. 'limits', tostring(GONE_MS))
 end
--- What was used of a quota is used, also by a queue of this name that comes after.
-plan('PEXPIRE', headgate .. 'ledger', tostring(LEDGER_MS))
 for _, name in ipairs({'groups', 'paused', 'processed', 'failed', 'lease'}) do plan('DEL', asynq .. name) end
 return 0
