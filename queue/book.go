@@ -17,9 +17,9 @@ import (
 // book has the ledgers that are stored together: those of the shared limits of a queue, or the one of a
 // budget, for all tenants or for one.
 type book struct {
-	kept   *seats.Register
-	of     string // the queue for which it is used
-	budget bool   // other queues use it, too
+	kept   *seats.Register // the stored ledgers
+	of     string          // the queue for which it is used
+	budget bool            // other queues use it, too
 
 	used    time.Duration            // on the boot clock
 	ledgers map[string]*store.Ledger // by limit; nil: to be read

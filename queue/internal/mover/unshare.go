@@ -124,6 +124,7 @@ func (m *Mover) ledger() *seats.Register {
 	return seats.New(m.Redis, m.Worker, m.Of.Queue, store.Key(m.Of.Queue, "ledger"), 0)
 }
 
+// betweenTries is how long it waits for a worker that still leases.
 const betweenTries = 10 * time.Millisecond
 
 // emptyLedger makes the ledger of limits that are not shared any more an empty one, and not none: who knew this one would
@@ -147,7 +148,7 @@ func (m *Mover) emptyLedger(ctx context.Context) error {
 		if !errors.Is(err, seats.ErrTaken) || ctx.Err() != nil {
 			return err
 		}
-		time.Sleep(betweenTries) // soon nobody leases any more
+		time.Sleep(betweenTries)
 	}
 }
 

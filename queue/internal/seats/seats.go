@@ -25,7 +25,7 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// ErrTaken means that another process has begun a term.
+// ErrTaken means that another process has replaced the text, or has begun a term to do so.
 var ErrTaken = errors.New("another worker has changed it")
 
 // Register is a text that is kept in seats. Only one goroutine may use it.
