@@ -55,27 +55,23 @@ type newSeconds struct {
 	points []point
 }
 
-// add records a reading of all queues, with the rate that the limits of each allow. It returns
-// the completed seconds. Queues that no longer exist are dropped.
-func (h *history) add(all []inspect.Totals, allowed map[string]float64) []newSeconds {
+// add records a reading of the queues that answered, with the rate that the limits of each allow. It
+// returns the completed seconds. Queues that no longer exist are dropped; names has those that do.
+func (h *history) add(names []string, all []inspect.Totals, allowed map[string]float64) []newSeconds {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var ended []newSeconds
 	before := h.queues
-	h.queues = make(map[string]*past, min(len(all), maxHistories))
-	room := maxHistories
-	for _, t := range all {
-		if before[t.Queue] != nil {
-			room--
+	h.queues = make(map[string]*past, min(len(names), maxHistories))
+	for _, name := range names {
+		if p := before[name]; p != nil {
+			h.queues[name] = p
 		}
 	}
 	for _, t := range all {
-		p := before[t.Queue]
-		if p == nil {
-			if room <= 0 {
-				continue // those that have a history keep it
-			}
-			room--
+		p := h.queues[t.Queue]
+		if p == nil && len(h.queues) >= maxHistories {
+			continue // those that have a history keep it
 		}
 		if p == nil || !p.follows(t) {
 			p = &past{end: t.At.Truncate(lookEvery).Add(lookEvery), last: t, now: newPoint()}

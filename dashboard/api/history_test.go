@@ -24,7 +24,7 @@ import (
 func seconds(h *history, began time.Time, looks ...time.Duration) []point {
 	for _, after := range looks {
 		n := int64(after * 30 / time.Second)
-		h.add([]inspect.Totals{{Queue: "q", At: began.Add(after), Calls: n, Waiting: 1, Answers: map[lifecycle.Answer]int64{lifecycle.AnswerOK: n}}}, map[string]float64{"q": 30})
+		h.add([]string{"q"}, []inspect.Totals{{Queue: "q", At: began.Add(after), Calls: n, Waiting: 1, Answers: map[lifecycle.Answer]int64{lifecycle.AnswerOK: n}}}, map[string]float64{"q": 30})
 	}
 	_, points := h.of("q")
 	return points
@@ -55,7 +55,7 @@ func TestHistoryTellsWhatEnded(t *testing.T) {
 	look := func(after time.Duration, want int) {
 		t.Helper()
 		got := 0
-		for _, n := range h.add([]inspect.Totals{{Queue: "q", At: whole.Add(after)}}, nil) {
+		for _, n := range h.add([]string{"q"}, []inspect.Totals{{Queue: "q", At: whole.Add(after)}}, nil) {
 			got += len(n.points)
 			if end := n.from.Add(time.Duration(len(n.points)) * time.Second); end.After(whole.Add(after)) || whole.Add(after).Sub(end) >= time.Second {
 				t.Errorf("at %v it tells of seconds until %v", after, end.Sub(whole))
@@ -76,7 +76,11 @@ func TestHistoryTellsWhatEnded(t *testing.T) {
 	if _, points := h.of("q"); len(points) != 1 {
 		t.Errorf("%d seconds are left", len(points))
 	}
-	h.add(nil, nil)
+	h.add([]string{"q"}, nil, nil)
+	if _, points := h.of("q"); len(points) != 1 {
+		t.Errorf("a queue that does not answer for once has %d seconds", len(points))
+	}
+	h.add(nil, nil, nil)
 	if from, points := h.of("q"); points != nil || !from.IsZero() {
 		t.Error("a queue that is gone is remembered")
 	}
@@ -91,15 +95,22 @@ func TestHistoriesAreBounded(t *testing.T) {
 	for i := range maxHistories {
 		all = append(all, inspect.Totals{Queue: fmt.Sprintf("q%d", i), At: now})
 	}
-	h.add(all, nil)
+	names := func(all []inspect.Totals) (names []string) {
+		for _, t := range all {
+			names = append(names, t.Queue)
+		}
+		return names
+	}
+	h.add(names(all), all, nil)
 	for i := range 10 * maxHistories {
 		all = append([]inspect.Totals{{Queue: fmt.Sprintf("made-up-%d", i), At: now}}, all...)
 	}
-	h.add(all, nil)
+	h.add(names(all), all, nil)
 	if len(h.queues) != maxHistories || h.queues["q0"] == nil || h.queues["made-up-0"] != nil {
 		t.Errorf("%d histories", len(h.queues))
 	}
-	h.add(all[1:10*maxHistories], nil)
+	all = all[1 : 10*maxHistories]
+	h.add(names(all), all, nil)
 	if len(h.queues) != maxHistories {
 		t.Errorf("%d histories after the others are gone", len(h.queues))
 	}

@@ -45,7 +45,7 @@ func (w *watch) lookAtAll(ctx context.Context) {
 		if watched || time.Since(w.modeled) >= seldom {
 			news.overviews, err = w.overviews(ctx)
 		}
-		news.ended = w.history.add(totals, w.allowed)
+		news.ended = w.history.add(w.names, totals, w.allowed)
 	}
 	if err == nil && watched {
 		news.audit = w.newAudit(ctx)
