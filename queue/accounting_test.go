@@ -144,9 +144,9 @@ type accounting struct {
 	steps  []int64 // when the clock was set forward
 	held   []heldJob
 	sent   []sentCall
-	given  map[string]bool // jobs that were given back, and are not held again
-	waits  int             // jobs that were enqueued, less those that were sent
-	story  []string        // what happened, for the log of a failure
+	given  map[string]heldJob // jobs that were given back, and are not held again, by id
+	waits  int                // jobs that were enqueued, less those that were sent
+	story  []string           // what happened, for the log of a failure
 }
 
 const modelQueue = "q"
@@ -182,7 +182,7 @@ func dialed(t *testing.T, server *redistest.Redis, dial func(ctx context.Context
 func newAccounting(t *testing.T, server *redistest.Server, seed uint64) *accounting {
 	clock := &redistest.Clock{}
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: clock.Dial})
-	m := &accounting{Rand: rand.New(rand.NewPCG(seed, 0)), clock: clock, client: client, runs: &atomic.Int64{}, given: map[string]bool{}}
+	m := &accounting{Rand: rand.New(rand.NewPCG(seed, 0)), clock: clock, client: client, runs: &atomic.Int64{}, given: map[string]heldJob{}}
 	if err := server.Client().FlushDB(context.Background()).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -285,6 +285,9 @@ func (m *accounting) round(t *testing.T) {
 		running := newRunning(modelQueue, job.id, task)
 		job.tenant, job.tokens = running.Tenant, running.Costs["tokens"]
 		job.slot(numberOf(t, values[3]), numberOf(t, values[4]), m.ahead)
+		if was := m.given[job.id]; was.earliest == job.earliest && was.latest == job.latest {
+			job.granted = was.granted // it kept its slot, which it may have under other limits
+		}
 		m.tell("handed over", job)
 		m.held = append(m.held, job)
 		delete(m.given, job.id)
@@ -367,7 +370,7 @@ func (m *accounting) giveBack(t *testing.T) {
 			q.text = "passed" // see gate.ahead
 		}
 		m.settle(t, j, q)
-		m.given[j.id] = true
+		m.given[j.id] = j
 		m.tell("given back, "+q.text, j)
 		return true
 	})
