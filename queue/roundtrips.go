@@ -16,27 +16,33 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// scriptNames returns the names of all scripts, by their hash.
-var scriptNames = sync.OnceValue(func() map[string]string {
-	names := map[string]string{}
-	add := func(name string, script *redisscript.Script) {
-		names[script.Hash()] = name
-		if full := script.Full(); full != nil {
-			names[full.Hash()] = name
+// scriptNames has the names of the scripts that were sent, by their hash.
+var scriptNames sync.Map
+
+// scriptName returns the name of a script that was sent; "other" if it is none of the queue's.
+func scriptName(hash string) string {
+	if name, known := scriptNames.Load(hash); known {
+		return name.(string)
+	}
+	name := "other"
+	if redisscript.Anyway.Has(hash) {
+		name = "anyway"
+	}
+	for its, script := range store.Scripts {
+		if script.Has(hash) {
+			name = its
 		}
 	}
-	for name, script := range store.Scripts {
-		add(name, script)
+	if name != "other" { // what others send has no end
+		scriptNames.Store(hash, name)
 	}
-	add("anyway", redisscript.Anyway)
-	return names
-})
+	return name
+}
 
 // roundTrips is a go-redis hook that reports every round trip to the observer. It is added
 // after all other hooks, because these answer some commands themselves.
 type roundTrips struct {
 	observer Observer
-	scripts  map[string]string // their names, by their hash
 }
 
 func (h roundTrips) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -69,10 +75,7 @@ func (h roundTrips) name(cmd redis.Cmder) string {
 			sum := sha1.Sum([]byte(hash))
 			hash = hex.EncodeToString(sum[:])
 		}
-		if name, ok := h.scripts[hash]; ok {
-			return "script:" + name
-		}
-		return "script:other"
+		return "script:" + scriptName(hash)
 	}
 	return command
 }

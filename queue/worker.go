@@ -179,7 +179,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	w.redis = redisclient.New(w.config.Redis)
 	defer w.redis.Close()
-	w.redis.AddHook(roundTrips{w.observer, scriptNames()})
+	w.redis.AddHook(roundTrips{w.observer})
 	s, err := w.begin(ctx)
 	if err == nil {
 		err = s.start(ctx)

@@ -3,6 +3,7 @@ package redisscript
 import (
 	"slices"
 	"strings"
+	"sync"
 )
 
 // linked returns a body with the declarations of libraries that it uses in front of it.
@@ -19,26 +20,27 @@ func linked(body string, libraries []string) string {
 	var all []declaration
 	ends := make([]int, len(libraries)) // of each library
 	for i, library := range libraries {
-		all = append(all, declarations(code(library))...)
+		all = append(all, parsed(library)...)
 		ends[i] = len(all)
 	}
 	body = code(body)
+	inBody := words(body)
 	declared := map[string][]int{} // where each name is declared
 	for i, d := range all {
 		for _, name := range d.names {
 			declared[name] = append(declared[name], i)
 		}
 	}
-	var reach func(text string, end int)
+	var reach func(words []string, end int)
 	keep := func(i int) {
 		if d := &all[i]; !d.kept {
 			d.kept = true
-			reach(d.text, i)
+			reach(d.words, i)
 		}
 	}
-	// reach keeps what a text uses of the first `end` declarations, which come before it.
-	reach = func(text string, end int) {
-		for _, word := range words(text) {
+	// reach keeps what a text with these words uses of the first `end` declarations, which come before it.
+	reach = func(words []string, end int) {
+		for _, word := range words {
 			at := declared[word]
 			before, _ := slices.BinarySearch(at, end)
 			if before == 0 {
@@ -53,27 +55,32 @@ func linked(body string, libraries []string) string {
 			}
 		}
 	}
-	reach(body, len(all))
-	text := body
+	reach(inBody, len(all))
+	text, used := body, map[string]bool{}
+	use := func(words []string) {
+		for _, word := range words {
+			used[word] = true
+		}
+	}
+	use(inBody)
 	for i, end := range slices.Backward(ends) {
 		begin := 0
 		if i > 0 {
 			begin = ends[i-1]
 		}
 		library := slices.DeleteFunc(slices.Clone(all[begin:end]), func(d declaration) bool { return !d.kept })
-		text = block(library, text) + text
+		text = block(library, used) + text
+		for _, d := range library {
+			use(d.words)
+		}
 	}
 	return text
 }
 
-// block returns the text of a library's declarations before a text that uses some of them.
-func block(library []declaration, text string) string {
+// block returns the text of a library's declarations before a text with the words that are used.
+func block(library []declaration, used map[string]bool) string {
 	if len(library) == 0 {
 		return ""
-	}
-	used := map[string]bool{}
-	for _, word := range words(text) {
-		used[word] = true
 	}
 	var shared []string
 	var whole, inside strings.Builder
@@ -103,6 +110,7 @@ type declaration struct {
 	bare  int  // where a list of names without values ends in text; 0: there are values
 	later bool // a function of a name that was declared before, such as make.rate of make
 	text  string
+	words []string // of text
 	kept  bool
 }
 
@@ -123,6 +131,22 @@ func code(text string) string {
 		}
 	}
 	return kept.String()
+}
+
+// parsedLibraries has the declarations of each library by its text, because dozens of scripts use the same.
+var parsedLibraries sync.Map
+
+// parsed returns the declarations of a library.
+func parsed(library string) []declaration {
+	if all, known := parsedLibraries.Load(library); known {
+		return all.([]declaration)
+	}
+	all := declarations(code(library))
+	for i := range all {
+		all[i].words = words(all[i].text)
+	}
+	parsedLibraries.Store(library, all)
+	return all
 }
 
 // declarations splits a library.

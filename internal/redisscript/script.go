@@ -7,6 +7,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"sync"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -22,7 +23,8 @@ type Script struct {
 	// linked links the script once, when it is first used: a program uses few of the scripts, and
 	// linking all of them takes a tenth of a second.
 	linked func() linkedText
-	tight  *Script // the same with allow-oom, for a Redis without free memory; nil: the script fails there
+	used   *atomic.Bool // it has been linked
+	tight  *Script      // the same with allow-oom, for a Redis without free memory; nil: the script fails there
 }
 
 // linkedText has strings; in this form they go on the wire without being copied.
@@ -46,13 +48,15 @@ func (s *Script) Else(other *Script) *Script {
 // that need hardly any memory.
 func (s *Script) AllowOOM() *Script {
 	// The flag is sent only if needed, because imitations of Redis reject it.
-	return &Script{linked: s.linked, tight: newScript(func() string { return "#!lua flags=allow-oom\n" + s.Text() })}
+	return &Script{linked: s.linked, used: s.used, tight: newScript(func() string { return "#!lua flags=allow-oom\n" + s.Text() })}
 }
 
 func newScript(text func() string) *Script {
-	return &Script{linked: sync.OnceValue(func() linkedText {
+	used := &atomic.Bool{}
+	return &Script{used: used, linked: sync.OnceValue(func() linkedText {
 		text := text()
 		sum := sha1.Sum([]byte(text)) // Redis names scripts by SHA-1; nothing is secured by it
+		used.Store(true)
 		return linkedText{text: text, sha: hex.EncodeToString(sum[:])}
 	})}
 }
@@ -62,6 +66,11 @@ func (s *Script) Text() string { return s.linked().text.(string) }
 
 // Hash returns the SHA-1 of the script's text, by which Redis identifies it.
 func (s *Script) Hash() string { return s.linked().sha.(string) }
+
+// Has reports whether the script, or its form for a full Redis, has been used and has this hash.
+func (s *Script) Has(hash string) bool {
+	return s != nil && (s.used.Load() && s.Hash() == hash || s.tight.Has(hash))
+}
 
 // Full returns the script that runs if Redis has reached its maxmemory, or nil: see
 // [Script.AllowOOM].

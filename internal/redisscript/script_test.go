@@ -43,3 +43,20 @@ func TestDoneBefore(t *testing.T) {
 		}
 	})
 }
+
+// TestHas: a script is known by its hash once it has been used, and before that it is not even linked.
+func TestHas(t *testing.T) {
+	t.Parallel()
+	linked := false
+	s := newScript(func() string { linked = true; return "return 1" }).AllowOOM()
+	hash := New("return 1\n").Hash()
+	if s.Has(hash) || linked {
+		t.Error("a script that was not used is known")
+	}
+	if s.Text() != "return 1" || s.Has(hash) || !s.Has(s.Hash()) {
+		t.Error("a script that was used is not known by its hash, or by another one")
+	}
+	if full := s.Full().Hash(); !s.Has(full) {
+		t.Error("its form for a full Redis is not known")
+	}
+}
