@@ -228,27 +228,32 @@ func TestStopGivesBackWhatIsHeld(t *testing.T) {
 // TestHeldSlotsAreUsedByAnotherWorker: stopping a worker wastes no slots while another worker
 // runs.
 func TestHeldSlotsAreUsedByAnotherWorker(t *testing.T) {
-	r := startRig(t, 100, limitsOf(perTenant(20)), nil)
+	r := startRig(t, 100, limitsOf(perTenant(8)), nil)
 	ctx := t.Context()
 	client := r.server.Client()
 	r.add(t, nil)
 	id := r.add(t, nil)
-	// The first job goes at once, the second has a slot 50 ms later.
+	announced := r.announcements(t)
+	// The first job goes at once, the second has a slot 125 ms later.
 	round := r.dispatcher()
 	if _, err := round.round(ctx, 100); err != nil {
 		t.Fatal(err)
 	}
+	const over = "the round is over"
+	client.Publish(ctx, store.WakeChannel(r.queue), over)
+	hears(t, announced, over)
 	slot := func() string { return client.HGet(ctx, asynqwire.Key(r.queue, "t:"+id), "hg_slot").Val() }
 	given := slot()
 	if e, c := parseSlot(t, given); e == 0 || c < e {
 		t.Fatalf("slot = %q", given)
 	}
-	// The worker stops and gives the job back with its slot.
+	// The worker stops and gives the job back with its slot, and others hear of it before that is over.
 	g := &gate{queue: r.queue, redis: client, onWake: func() {}}
 	_, err := g.sendSettle([]settleQuestion{{id: id, owner: r.field(t, id, "hg_owner"), tenant: "a", kind: "call", outcome: "keep", to: "lane"}})
 	if state := r.field(t, id, "state"); err != nil || state != "aggregating" {
 		t.Fatalf("it is %s after the stop, %v", state, err)
 	}
+	hears(t, announced, "")
 	r.release(t, round, 100)
 	if again := slot(); !sameSlot(t, given, again) {
 		t.Errorf("slot = %q after a stop, %q before", again, given)

@@ -206,6 +206,10 @@ var queueMutants = []mutant{
 		"missing condition", "jobs that asynq's tools deleted fill no cap", "queue TestCapsCountAllStates",
 	},
 	{
+		"queue/internal/store/settle.lua", `if c > now then announces = headgate .. 'wake' end -- its slot is soon over`, ``,
+		"missing write", "another worker hears of a slot that a stopping one gives back", "queue TestHeldSlotsAreUsedByAnotherWorker",
+	},
+	{
 		"queue/internal/store/settle.lua", `if size then tenant_add(tenant_of(lane), 0, 0, -1, -size) end`, ``,
 		"missing write", "a job that is gone does not count any more", "queue TestCapsOfBytes",
 	},
