@@ -142,7 +142,7 @@ faults: deps ## Break Redis, workers and receivers; write docs/reliability.md
 
 # Tests of each part of package queue, a few seconds, that make test also runs on a Cluster: without the
 # race detector, which sees them on one server, and in make test-cluster.
-PARTS := Unregister|Direct|Conformance|RecordIsOnce|Verb|Override|Pause|Recover|Key|Cancel|Gauges|ListJobs|Explain|LostReply|Workers\b|UnservedIsSaid|PartitionsChange|JobsOfATenant|Renewed|ServedAtOnce
+PARTS := Unregister|Direct|Conformance|RecordIsOnce|Verb|Override|Pause|Recover|Key|Cancel|Gauges|ListJobs|Explain|LostReply|Workers\b|UnservedIsSaid|PartitionsChange|JobsOfATenant|Renewed|ServedAtOnce|DamagedLeases
 test-parts: test-packages test-modules
 	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))' RACE=
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,10 +19,12 @@ import (
 // budget, for all tenants or for one.
 type book struct {
 	kept   *seats.Register // the stored ledgers
+	key    string          // of them
 	of     string          // the queue for which it is used
 	budget bool            // other queues use it, too
 
 	used    time.Duration            // on the boot clock
+	told    map[string]time.Duration // when its faults were reported, on the boot clock
 	ledgers map[string]*store.Ledger // by limit; nil: to be read
 	number  uint64                   // of what was read or stored last; numbers rise, and none comes twice
 	lost    int64                    // when the ones before it were lost, µs; 0: there were none
@@ -38,6 +41,8 @@ type leaseCall struct {
 const (
 	// budgetTries is how often in a row other queues may store a ledger first.
 	budgetTries = 5
+
+	faultsAgain = time.Minute // between two reports of what cannot be read
 )
 
 // lease answers asks, and stores what it leases before it returns. After an error, nothing is leased.
@@ -112,7 +117,7 @@ func (b *book) read(ctx context.Context, client redis.UniversalClient, home stri
 	}
 	ledgers, err := store.ReadLedgers(text)
 	if err != nil {
-		return err
+		return ledgerError{err}
 	}
 	b.unsaved = number < b.number // a failover lost the newer ones
 	if b.unsaved {
@@ -132,6 +137,28 @@ func (b *book) read(ctx context.Context, client redis.UniversalClient, home stri
 	}
 	b.ledgers, b.number = ledgers, number
 	return nil
+}
+
+// ledgerError means that the stored ledgers are none.
+type ledgerError struct{ error }
+
+func (e ledgerError) Unwrap() error { return e.error }
+
+// faults returns what of the stored ledgers cannot be read, after err, but for what it returned in the last minute.
+func (b *book) faults(err error) (all []store.Fault) {
+	if _, ok := errors.AsType[ledgerError](err); ok {
+		all = append(all, store.Fault{What: b.key, Reason: err.Error() + "; delete it and its copies, and what is shared there counts as lost"})
+	}
+	for _, key := range b.kept.Damaged() {
+		all = append(all, store.Fault{What: key, Reason: "it is no ledger; delete it: what is shared there counts as lost, unless it has copies that are whole"})
+	}
+	return slices.DeleteFunc(all, func(f store.Fault) bool {
+		if told, known := b.told[f.What]; known && b.used-told < faultsAgain {
+			return true
+		}
+		b.told[f.What] = b.used
+		return false
+	})
 }
 
 func (b *book) store(ctx context.Context, now int64) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -290,6 +291,10 @@ func TestDamagedBudget(t *testing.T) {
 	if n := s.called("acme"); n != 0 {
 		t.Errorf("%d calls of a budget that cannot be read", n)
 	}
+	until(t, "it is a fault of the queue", func() bool {
+		faults, err := inspect.Faults(t.Context(), s.client, "ai")
+		return err == nil && slices.ContainsFunc(faults, func(f inspect.Fault) bool { return f.What == store.Key("*spend", "ledger:acme") })
+	})
 	for _, tag := range seats.Tags(s.client, "*spend") {
 		s.client.Del(t.Context(), store.Key(tag, "ledger:acme"))
 	}

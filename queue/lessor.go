@@ -404,16 +404,36 @@ func (l *lessor) lease(batch [][]leaseAsk) ([]leaseAnswers, error) {
 		}
 	}
 	// The node of one budget may be away: that holds up no other limit.
+	var faults []store.Fault
 	for b, all := range byBook {
-		if err := b.lease(ctx, l.redis, all, now, ahead); err != nil {
+		err := b.lease(ctx, l.redis, all, now, ahead)
+		if err != nil {
 			for _, one := range all {
 				*one.answer, *one.err = partition.Answer{}, err
 			}
 		}
 		b.used = boottime.Now()
+		faults = append(faults, b.faults(err)...)
 	}
+	l.report(faults)
 	maps.DeleteFunc(l.books, func(_ string, b *book) bool { return boottime.Now()-b.used > unusedBook })
 	return answers, nil
+}
+
+// report reports what of the ledgers cannot be read, in the faults of the queue.
+func (l *lessor) report(faults []store.Fault) {
+	l.mu.Lock()
+	away := l.alone
+	l.mu.Unlock()
+	if away {
+		return // until the next time
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), maxLag)
+	defer cancel()
+	for _, fault := range faults {
+		fault.At = l.clocks[l.of.Queue].now()
+		_ = store.ReportFault(ctx, l.redis, l.of.Queue, fault) // after an error the same
+	}
 }
 
 // book returns the book that an ask is for.
@@ -425,7 +445,7 @@ func (l *lessor) book(a *leaseAsk) *book {
 	}
 	b := l.books[key]
 	if b == nil {
-		b = &book{kept: seats.New(l.redis, l.worker, home, key, kept), of: l.of.Queue, budget: a.budget}
+		b = &book{kept: seats.New(l.redis, l.worker, home, key, kept), key: key, told: map[string]time.Duration{}, of: l.of.Queue, budget: a.budget}
 		l.books[key] = b
 	}
 	return b

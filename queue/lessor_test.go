@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/test/pacer"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/seats"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
@@ -411,6 +412,11 @@ func TestDamagedLeases(t *testing.T) {
 	}
 	l.work()
 	until(t, "the lessor has asked", func() bool { return client.Exists(ctx, bucket).Val() == 1 })
+	faulty := func(what string) bool {
+		faults, err := inspect.Faults(ctx, client, "q")
+		return err == nil && slices.ContainsFunc(faults, func(f inspect.Fault) bool { return f.What == what && time.Since(f.At).Abs() < time.Minute })
+	}
+	until(t, "it is a fault", func() bool { return faulty(ledgers[0]) })
 	for _, ledger := range ledgers {
 		if text := client.Get(ctx, ledger).Val(); !strings.HasSuffix(text, " 1 7 no json") || len(l.all()) > 0 {
 			t.Errorf("the ledger is %q, and %d calls were made", text, len(l.all()))
@@ -420,6 +426,12 @@ func TestDamagedLeases(t *testing.T) {
 		client.Del(ctx, ledger)
 	}
 	until(t, "all are called", func() bool { return len(l.all()) == 5 })
+	if len(ledgers) == 1 {
+		return
+	}
+	client.Set(ctx, ledgers[2], "no ledger", 0)
+	l.enqueue(5, l.of("q", 1)...)
+	until(t, "all are called beside a copy that cannot be read", func() bool { return len(l.all()) == 10 && faulty(ledgers[2]) })
 }
 
 // TestLedgerIsStoredBeforeItIsUsed: no part of a limit is leased twice if two workers lease, if a ledger is

@@ -43,6 +43,10 @@ var leaseMutants = []mutant{
 		"wrong time", "what was used of a quota is used by a queue that comes back", "queue TestUsedQuotaOutlivesUnregister",
 	},
 	{
+		"queue/lessor.go", `faults = append(faults, b.faults(err)...)`, `_ = b.faults(err)`,
+		"missing write", "a ledger that cannot be read is among the faults of its queue", "queue TestDamagedBudget",
+	},
+	{
 		"queue/lessor.go", `if a.budget {`, `if a.budget && a.tenant != "" {`,
 		"wrong key", "queues that share a budget use no more than it", "queue TestBudgetOfQueues",
 	},

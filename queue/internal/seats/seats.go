@@ -44,6 +44,7 @@ type Register struct {
 type seat struct {
 	tag, key string
 	busy     *atomic.Bool // it has not answered the last question yet
+	damaged  *atomic.Bool // its last answer could not be read
 }
 
 const (
@@ -64,7 +65,7 @@ func New(client redis.UniversalClient, worker, queue, key string, kept time.Dura
 		r.kept = strconv.FormatInt(kept.Milliseconds(), 10)
 	}
 	for _, tag := range Tags(client, queue) {
-		r.seats = append(r.seats, seat{tag, keyOf(key, queue, tag), new(atomic.Bool)})
+		r.seats = append(r.seats, seat{tag, keyOf(key, queue, tag), new(atomic.Bool), new(atomic.Bool)})
 	}
 	return r
 }
@@ -82,6 +83,17 @@ func Expire(ctx context.Context, client redis.UniversalClient, queue, key string
 		}
 	}
 	return nil
+}
+
+// Damaged returns the keys of the seats whose last answer could not be read. Such a one does no harm as long as more than
+// half can be read, and stays as it is.
+func (r *Register) Damaged() (keys []string) {
+	for _, s := range r.seats {
+		if s.damaged.Load() {
+			keys = append(keys, s.key)
+		}
+	}
+	return keys
 }
 
 // answer is what a seat says.
@@ -237,9 +249,10 @@ func (r *Register) ask(ctx context.Context, s seat, term uint64, text string) an
 		return answer{err: err}
 	}
 	if number != "" {
-		if a.number, err = strconv.ParseUint(number, 10, 64); err != nil {
-			return answer{err: fmt.Errorf("%s is damaged: delete it, and what is shared there counts as lost", s.key)}
-		}
+		a.number, err = strconv.ParseUint(number, 10, 64)
+	}
+	if s.damaged.Store(err != nil); err != nil {
+		return answer{err: fmt.Errorf("%s is damaged: delete it, and what is shared there counts as lost", s.key)}
 	}
 	return a
 }

@@ -112,7 +112,7 @@ func TestOneAfterAnother(t *testing.T) {
 			its.AddHook(n)
 			r := &Register{client: its, caller: fmt.Sprint("w", i)}
 			for j := range 3 {
-				r.seats = append(r.seats, seat{queue, fmt.Sprintf("headgate:{%s}:seat-%d", queue, j), new(atomic.Bool)})
+				r.seats = append(r.seats, seat{queue, fmt.Sprintf("headgate:{%s}:seat-%d", queue, j), new(atomic.Bool), new(atomic.Bool)})
 			}
 			workers = append(workers, &worker{Register: r, network: n})
 		}
@@ -227,6 +227,9 @@ func TestDamaged(t *testing.T) {
 		client.Set(ctx, key, text, 0)
 		_, _, reads := r.Read(ctx)
 		_, stores := r.Store(ctx, 0, "new")
+		if keys := r.Damaged(); len(keys) != 1 || keys[0] != key {
+			t.Errorf("%q: damaged are %v", text, keys)
+		}
 		for _, err := range []error{reads, stores} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%q: %v; want %q", text, err, want)
@@ -237,6 +240,9 @@ func TestDamaged(t *testing.T) {
 		}
 	}
 	client.Del(ctx, key)
+	if _, _, err := r.Read(ctx); err != nil || r.Damaged() != nil {
+		t.Errorf("when it is gone: %v, damaged are %v", err, r.Damaged())
+	}
 	client.LPush(ctx, key, "a list")
 	if _, _, err := r.Read(ctx); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("a list: %v; want %q", err, want)

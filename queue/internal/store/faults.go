@@ -24,6 +24,23 @@ type Fault struct {
 	At     time.Time // when it was first seen, by the clock of Redis; zero: not known
 }
 
+// ReportFault reports a fault that a worker found in what several partitions or queues share. At is by the clock of Redis.
+func ReportFault(ctx context.Context, client redis.UniversalClient, queue string, fault Fault) error {
+	name := Key(queue, "faults")
+	if n, err := client.HLen(ctx, name).Result(); err != nil || n >= maxFaults {
+		return err
+	}
+	pipe := client.Pipeline()
+	pipe.HSetNX(ctx, name, fault.What, fmt.Sprint(fault.At.UnixMicro(), " ", fault.Reason))
+	pipe.PExpire(ctx, name, faultsKept)
+	return Execute(ctx, pipe)
+}
+
+const ( // as MAX_FAULTS and FAULTS_MS in plan.lua
+	maxFaults  = 100
+	faultsKept = time.Hour
+)
+
 // MaxFaultText is the maximum length of the texts of a fault.
 const MaxFaultText = 400
 
