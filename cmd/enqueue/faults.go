@@ -1,9 +1,13 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/queue/inspect"
 )
@@ -31,4 +35,15 @@ func printFaults(out io.Writer, name string, faults []inspect.Fault) error {
 	}
 	_, err := fmt.Fprintln(out, "Repair or delete what is named: its jobs wait until then. Faults are forgotten an hour after the latest.")
 	return err
+}
+
+// printFaultsOf shows the faults of a queue that Redis could not read: they may say why.
+func printFaultsOf(ctx context.Context, client redis.UniversalClient, name string, unread error, out io.Writer) error {
+	if _, answered := errors.AsType[redis.Error](unread); !answered {
+		return nil
+	}
+	if faults, err := inspect.Faults(ctx, client, name); err == nil {
+		return printFaults(out, name, faults)
+	}
+	return nil
 }

@@ -90,7 +90,7 @@ func root() *cobra.Command {
 retry or run jobs and change limits. Each change needs a reason; "enqueue audit" lists them.
 
 Exit codes: 0 success, 1 failure, 2 a mistake in the arguments or in the job, 3 partly done:
-some lines were rejected, or the command was interrupted.`,
+some lines were rejected, some queues did not answer, or the command was interrupted.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       cmp.Or(version.Program(), "unknown"),

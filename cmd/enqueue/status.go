@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -21,7 +22,9 @@ import (
 	"golang.org/x/term"
 
 	"github.com/headgate/headgate/dashboard/api"
+	"github.com/headgate/headgate/internal/fanout"
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/queue/workers"
 )
 
@@ -70,7 +73,12 @@ func watchStatus(ctx context.Context, o *options, name string, top int, every ti
 	for {
 		var page bytes.Buffer // written at once, so that a terminal does not flicker
 		page.WriteString(clearScreen)
-		if err := status(ctx, o, name, top, &page); err != nil {
+		err := status(ctx, o, name, top, &page)
+		if unread, ok := errors.AsType[partialError](err); ok { // their nodes may come back
+			fmt.Fprintln(&page, unread)
+			err = nil
+		}
+		if err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -86,6 +94,10 @@ func watchStatus(ctx context.Context, o *options, name string, top int, every ti
 		}
 	}
 }
+
+// statusPatience is how long a queue may take, once another one has answered. The node of a Cluster on which it is may be
+// away.
+const statusPatience = 10 * time.Second
 
 // queueStatus is a queue with its tenants, the largest backlog first.
 type queueStatus struct {
@@ -117,26 +129,50 @@ func status(ctx context.Context, o *options, name string, top int, out io.Writer
 	if o.json {
 		return statusJSON(ctx, o, name, out)
 	}
-	all := []queueStatus{}
-	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
-		s, err := readStatus(ctx, client, name, top)
-		if err != nil {
-			// Faults may say why it cannot be read.
-			if faults, faultsErr := inspect.Faults(ctx, client, name); faultsErr == nil {
-				err = cmp.Or(printFaults(out, name, faults), err)
-			}
-			return err
-		}
-		all = append(all, s)
-		return nil
-	})
+	client, err := o.connect(ctx)
 	if err != nil {
 		return err
+	}
+	defer client.Close()
+	names, err := selected(ctx, client, name)
+	if err != nil {
+		return err
+	}
+	read, errs := fanout.Ask(ctx, statusPatience, names, func(ctx context.Context, name string) (queueStatus, error) {
+		return readStatus(ctx, client, name, top)
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	all, unread := []queueStatus{}, []error(nil)
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			all = append(all, read[i])
+		case name == "" && errors.Is(err, validation.ErrNotFound):
+			// It was deleted meanwhile.
+		case err == context.DeadlineExceeded:
+			unread = append(unread, fmt.Errorf("queue %q did not answer within %v", names[i], statusPatience))
+		default:
+			unread = append(unread, err)
+			if err := printFaultsOf(ctx, client, names[i], err, out); err != nil {
+				return err
+			}
+		}
+	}
+	if len(all) == 0 && unread != nil {
+		return wrong(errors.Join(unread...))
 	}
 	if err := printStatus(out, all, time.Now()); err != nil {
 		return err
 	}
-	return o.printLimitsFiles(ctx, out)
+	if err := o.printLimitsFiles(ctx, out); err != nil {
+		return err
+	}
+	if unread != nil {
+		return partialError{errors.Join(unread...)}
+	}
+	return nil
 }
 
 // statusJSON prints the queues, or one of them.

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
+	"github.com/headgate/headgate/queue/workers"
+)
+
+// TestStatusWithoutANode: while a node of a Cluster does not answer, status shows all that the others have, says which
+// partitions are missing, and ends as partly done because of a queue that it cannot show.
+func TestStatusWithoutANode(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")
+	owner := func(key string) *redistest.Server { return cluster.Owner(cluster.Slot(key)) }
+	needed := []*redistest.Server{owner("asynq:queues"), owner(workers.ListKey)}
+	var served, away string
+	for i := 0; served == "" || away == ""; i++ {
+		if name := fmt.Sprint("q", i); slices.Contains(needed, owner("{"+name+"}")) {
+			served = name
+		} else {
+			away = name
+		}
+	}
+	set := limits.Set{Queues: map[string]limits.Queue{served: {Partitions: 8}, away: {}}}
+	if err := operate.Publish(t.Context(), cluster.Client(), set); err != nil {
+		t.Fatal(err)
+	}
+	owner("{" + away + "}").Kill()
+	url := "redis+cluster://" + strings.Join(cluster.Options().Addrs, ",")
+	shown, missing := "queue "+served+": 0 waiting", " of 8 partitions of queue "+served+" do not answer"
+
+	out, errText, code := enqueue(t, "", "status", "--redis", url)
+	if code != exitPartial || !strings.Contains(out, shown) || !strings.Contains(out, missing) || strings.Contains(out, away) || !strings.Contains(errText, fmt.Sprintf("queue %q", away)) {
+		t.Errorf("%s%s exit code %d\nwant %q, %q, and an error of queue %q", out, errText, code, shown, missing, away)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	reader, writer := io.Pipe()
+	go func() {
+		writer.CloseWithError(watchStatus(ctx, &options{redisURL: url}, "", 0, time.Millisecond, writer))
+	}()
+	lines, pages := bufio.NewScanner(reader), 0
+	for pages < 2 && lines.Scan() {
+		if strings.Contains(lines.Text(), fmt.Sprintf("queue %q", away)) {
+			pages++
+		}
+	}
+	if stop(); pages < 2 {
+		t.Errorf("it watches for %d pages", pages)
+	}
+	_ = reader.Close()
+
+	out, errText, code = enqueue(t, "", "status", "--queue", served, "--redis", url)
+	if code != exitOK || !strings.Contains(out, shown) || !strings.Contains(out, missing) {
+		t.Errorf("%s%s exit code %d\nwant %q and %q", out, errText, code, shown, missing)
+	}
+}
