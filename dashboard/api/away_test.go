@@ -110,6 +110,21 @@ func TestStreamBesideAMasterAway(t *testing.T) {
 			if points() == 0 {
 				t.Error("its history is gone")
 			}
+			shares := func() (at time.Time) {
+				api.shares.mu.Lock()
+				defer api.shares.mu.Unlock()
+				for _, u := range api.shares.queues {
+					u.due = time.Time{}
+				}
+				if u := api.shares.queues[served]; u != nil {
+					at = u.at
+				}
+				return at
+			}
+			before := shares()
+			if api.shares.read(ctx); !shares().After(before) {
+				t.Error("who calls in the other queue is not read")
+			}
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/fanout"
 	"github.com/headgate/headgate/queue/inspect"
 )
 
@@ -66,19 +67,27 @@ func (s *shares) read(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	for _, name := range names {
-		s.mu.Lock()
+	s.mu.Lock()
+	due := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		u := s.queues[name]
-		s.mu.Unlock()
-		if u != nil && time.Now().Before(u.due) {
-			continue
-		}
+		return u != nil && time.Now().Before(u.due)
+	})
+	s.mu.Unlock()
+	type reading struct {
+		at    time.Time
+		calls map[string]int64
+		took  time.Duration
+	}
+	read, errs := fanout.Ask(ctx, maxAnswerTime, due, func(ctx context.Context, name string) (r reading, err error) {
 		began := time.Now()
-		at, calls, err := inspect.Completed(ctx, s.api.config.Redis, name)
-		if err != nil {
-			return
+		r.at, r.calls, err = inspect.Completed(ctx, s.api.config.Redis, name)
+		r.took = time.Since(began)
+		return r, err
+	})
+	for i, name := range due {
+		if errs[i] == nil {
+			s.add(name, read[i].at, read[i].calls, time.Now().Add(sharePart*read[i].took-shareEvery/2))
 		}
-		s.add(name, at, calls, time.Now().Add(sharePart*time.Since(began)-shareEvery/2))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
