@@ -81,10 +81,10 @@
 //
 // # Hot keys
 //
-// Concurrent calls of one limiter share round trips without any setting. A call that a
-// token bucket refused, or a leaky bucket that polices, is refused again without a
-// question until it can be admitted, as long as no process reserves from that bucket.
-// For a key
+// Concurrent calls of one limiter share round trips without any setting. A call that was
+// refused is refused again without a question until it can be admitted, as long as no
+// process reserves from that bucket; for windows and logs that is a call of one permit, and
+// for concurrency limits none, for a permit may come back at any time. For a key
 // that is hotter than one Redis can serve, Shards of [Limit] splits its bucket, and
 // [Blocks] takes permits a block at a time. Both document what they cost.
 //

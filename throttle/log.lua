@@ -18,15 +18,20 @@ if not now then
   now = time[1] * 1000000 + time[2]
 end
 
-local reply, writes = {now}, {} -- of each key that is written: its number, whether it is new, permits that are over, new ones
+local reply, writes = {now}, {} -- of each key that is written: its number, whether it is new, permits that are over, new ones, its head
 local question = 4
 while question <= #ARGV do
   local which = tonumber(ARGV[question])
-  local key, known, len, over, last, fresh = KEYS[which], true, 0, 0, 0, 0
+  local key, known, len, over, last, fresh, back = KEYS[which], true, 0, 0, 0, 0, '' -- back is ' rT', see limits.lua
   local head = redis.pcall('LINDEX', key, 0)
   if head then
-    local written = tonumber(type(head) == 'string' and string.match(head, '^@(%d+)$') or '')
-    known = written and written <= now + 1000000
+    local written
+    if type(head) == 'string' then written, back = string.match(head, '^@(%d+)(.*)$') end
+    written = tonumber(written)
+    local moment = 0
+    if written and back ~= '' then moment = tonumber(string.match(back, '^ r(%d+)$') or '') end -- or it is paused
+    known = written and moment and written <= now + 1000000
+    if known and moment <= now - w then back = '' end
     if known then
       len = redis.call('LLEN', key) - 1
       if len > 0 then last = tonumber(redis.call('LINDEX', key, -1)) end
@@ -64,7 +69,7 @@ while question <= #ARGV do
         if not known then
           taken = -1
         elseif wait > 0 then
-          taken = 0
+          taken = back == '' and 0 or 2
         else
           last, fresh = now, fresh + n
         end
@@ -78,14 +83,14 @@ while question <= #ARGV do
   until ARGV[question] ~= ARGV[question - 3]
   if fresh > 0 then
     local k = #writes
-    writes[k + 1], writes[k + 2], writes[k + 3], writes[k + 4] = which, not head, over, fresh
+    writes[k + 1], writes[k + 2], writes[k + 3], writes[k + 4], writes[k + 5] = which, not head, over, fresh, string.format('@%d%s', now, back)
   end
 end
 
 local moment = string.format('%d', now)
-for k = 1, #writes, 4 do
-  local key, new, over, fresh = KEYS[writes[k]], writes[k + 1], writes[k + 2], writes[k + 3]
-  if new then redis.call('RPUSH', key, '@' .. moment) end
+for k = 1, #writes, 5 do
+  local key, new, over, fresh, head = KEYS[writes[k]], writes[k + 1], writes[k + 2], writes[k + 3], writes[k + 4]
+  if new then redis.call('RPUSH', key, head) end
   while fresh > 0 do
     local few = {}
     for i = 1, math.min(fresh, 1000) do few[i] = moment end
@@ -93,7 +98,7 @@ for k = 1, #writes, 4 do
     fresh = fresh - #few
   end
   if over > 0 then redis.call('LTRIM', key, over, -1) end -- the last of them becomes the head
-  if not new then redis.call('LSET', key, 0, '@' .. moment) end
+  if not new then redis.call('LSET', key, 0, head) end
   redis.call('PEXPIRE', key, string.format('%d', math.ceil(w / 1000) + 2000))
 end
 return reply

@@ -69,13 +69,14 @@ func (l *Limiter) plainAnswer(r request, reply any) (unknown []*call, err error)
 			d.At = time.UnixMicro(now)
 			l.forgetRefusals(c)
 		} else {
-			wait, bucket := -owed, c.buckets[which-1]
-			d.RetryAfter = spec.after(wait)
-			owed = wait + (spec.Burst-c.n)*spec.Permit
-			l.short[police].refuse(&refusal{bucket, c.n, d.Limit, *spec, owed, wait, r.sent, l.time()})
+			d.RetryAfter = spec.after(-owed)
+			owed = -owed + (spec.Burst-c.n)*spec.Permit
 		}
 		d.ResetAfter = spec.after(owed)
 		d.Remaining = spec.left(owed)
+		if !d.Allowed {
+			l.short[police].refuse(&refusal{c.buckets[which-1], c.n, *d, spec, owed, r.sent, l.time()})
+		}
 	}
 	return unknown, nil
 }

@@ -6,40 +6,43 @@ import (
 	"time"
 )
 
-// refusals has what this process knows of buckets that refuse. A bucket in its plain form holds no
-// permits that could come back, so what it owes only drains: until a refused call can be
-// admitted, the same call is refused without asking Redis.
+// refusals has what this process knows of buckets that refuse. Of a bucket in its plain form, and of a window or a log in
+// which nothing was reserved, no permits can come back: until a refused call can be admitted, the same call is refused
+// without asking Redis.
 type refusals [1024]atomic.Pointer[refusal] // by a hash of the bucket; the latest of those that share one
 
 // refusal is a call that a bucket refused.
 type refusal struct {
 	bucket   string
 	n        int64
-	limit    string
-	spec     plainSpec
-	owed     int64     // units, at a moment between sent and answered
-	wait     int64     // units that had to flow back until the call could go
-	sent     time.Time // by the limiter's clock
+	decision Decision   // of Redis, at a moment between sent and answered
+	spec     *plainSpec // of a bucket that drains; nil: nothing is left until the call can go
+	owed     int64      // units, of such a bucket
+	sent     time.Time  // by the limiter's clock
 	answered time.Time
 }
+
+// remembered is how long a refusal holds at most. Then Redis is asked again: an operator may have deleted the bucket.
+const remembered = time.Minute
 
 // drift is by what part of a time the clocks of this process and of Redis may differ.
 const drift = 1024
 
 // at returns the decision at a moment, or false if the call may be admitted by then.
 func (r *refusal) at(now time.Time) (Decision, bool) {
-	wait := r.spec.after(r.wait)
+	wait := r.decision.RetryAfter
 	since := passed(r.sent, now)
-	if since < 0 || since+wait/drift >= wait {
+	if since < 0 || since+wait/drift >= wait || since >= remembered {
 		return Decision{}, false
 	}
 	// As if Redis had decided when its answer came: nobody comes back too early.
-	drained := max(0, passed(r.answered, now).Microseconds()) * r.spec.Flow
-	owed := max(0, r.owed-drained)
-	return Decision{
-		Limit: r.limit, Quota: r.spec.Burst, Remaining: r.spec.left(owed),
-		RetryAfter: max(r.spec.after(r.wait-drained), time.Microsecond), ResetAfter: r.spec.after(owed),
-	}, true
+	over := max(0, passed(r.answered, now)).Truncate(time.Microsecond)
+	d := r.decision
+	d.RetryAfter, d.ResetAfter = max(wait-over, time.Microsecond), max(0, d.ResetAfter-over)
+	if r.spec != nil {
+		d.Remaining = r.spec.left(max(0, r.owed-over.Microseconds()*r.spec.Flow))
+	}
+	return d, true
 }
 
 // passed returns the time from one moment to another, with that for which the machine was suspended, which
@@ -75,7 +78,9 @@ func (l *Limiter) refused(n int64, keys []string) (longest Decision, refused boo
 
 // refuse remembers that a call was refused.
 func (s *short) refuse(r *refusal) {
-	s.refusals.CompareAndSwap(nil, &refusals{})
+	if s.refusals.Load() == nil {
+		s.refusals.CompareAndSwap(nil, &refusals{})
+	}
 	s.refusals.Load()[s.place(r.bucket)].Store(r)
 }
 

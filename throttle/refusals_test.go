@@ -20,29 +20,54 @@ func TestRefusedWithoutAsking(t *testing.T) {
 	defer client.Close()
 	seen := &scriptCount{}
 	client.AddHook(seen)
-	for _, limits := range [][]Limit{{bucket("10/s", 5)}, {leaky("7/s", 3)}, {bucket("1000/h", 1000)}, {bucket("3/s", 2), bucket("30/s", 90).named("all")}} {
+	for _, limits := range [][]Limit{{bucket("10/s", 5)}, {leaky("7/s", 3)}, {bucket("1000/h", 1000)}, {bucket("3/s", 2), bucket("30/s", 90).named("all")},
+		{window("5/s", nil)}, {window("5/day", time.UTC)}, {counted("5/s")}, {logged("5/s")},
+	} {
 		c := newClocked(t, client, limits...)
 		for c.take(1).Allowed {
 		}
 		seen.sent()
-		wait := c.take(1).RetryAfter
-		for _, part := range []int64{0, 1, 5, 9} { // tenths
-			c.now = c.now.Add(wait * time.Duration(part) / 30)
-			want, err := c.Peek(t.Context(), 1, "k")
+		// known compares what is known of a call with what Redis says.
+		known := func(n int64) Decision {
+			t.Helper()
+			want, err := c.Peek(t.Context(), n, "k")
 			seen.sent()
-			d := c.take(1)
+			d := c.take(n)
 			if short, long := seen.sent(); err != nil || d.Allowed || d != want || short+long != 0 {
 				t.Errorf("%v: %+v after %d scripts, %v; Redis says %+v", limits, d, short+long, err, want)
 			}
+			return d
+		}
+		wait := c.take(1).RetryAfter
+		for _, part := range []int64{0, 1, 5, 9} { // tenths
+			c.now = c.now.Add((min(wait, remembered) * time.Duration(part) / 30).Truncate(time.Microsecond))
+			known(1)
 		}
 		if wait = c.take(1).RetryAfter; len(limits) == 1 && limits[0].maxCost(false) > 1 {
-			if d := c.take(2); d.Allowed || d.RetryAfter <= wait {
+			drains := limits[0].Algorithm == TokenBucket || limits[0].Algorithm == LeakyBucket
+			d := c.take(2)
+			if d.Allowed || d.RetryAfter < wait || drains && d.RetryAfter == wait {
 				t.Errorf("%v: a call of two permits may come again in %v, one of one in %v", limits, d.RetryAfter, wait)
 			}
 			if short, long := seen.sent(); short+long == 0 {
 				t.Errorf("%v: nobody was asked about a call of two permits", limits)
 			}
+			if drains {
+				c.now = c.now.Add((d.RetryAfter * 9 / 10).Truncate(time.Microsecond))
+				if d := known(2); d.Remaining != 1 {
+					t.Errorf("%v: %+v, when one permit is left", limits, d)
+				}
+			}
 			c.take(1)
+		}
+		if wait > 2*remembered {
+			c.take(1)
+			c.now = c.now.Add(remembered)
+			seen.sent()
+			c.take(1)
+			if short, long := seen.sent(); short+long == 0 {
+				t.Errorf("%v: nobody was asked for %v", limits, remembered)
+			}
 		}
 		c.now = c.now.Add(c.take(1).RetryAfter)
 		if d := c.take(1); !d.Allowed {
@@ -66,58 +91,125 @@ func TestRefusedWithoutAsking(t *testing.T) {
 	}
 }
 
-// TestNeverRefusedWrongly: whatever other processes do with the bucket, a call that Redis would admit is admitted.
+// TestNeverRefusedWrongly: whatever other processes take, reserve and give back, a call that Redis would admit is admitted.
 func TestNeverRefusedWrongly(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
-		refused := 0
-		rapid.Check(t, func(rt *rapid.T) {
-			limit := bucket("10/s", rapid.Int64Range(1, 8).Draw(rt, "burst"))
-			limit.Rate.Count = rapid.SampledFrom([]int64{3, 10, 7000}).Draw(rt, "count")
-			c := newClocked(t, client, limit)
-			other, err := New(client, c.prefix, limit)
-			if err != nil {
-				rt.Fatal(err)
-			}
-			other.now = c.Limiter.now
-			var slots []*Reservation
-			for range 30 {
-				c.now = c.now.Add(time.Duration(rapid.Int64Range(0, 3e6/limit.Rate.Count).Draw(rt, "after")) * time.Microsecond)
-				switch rapid.IntRange(0, 8).Draw(rt, "other") {
-				case 0:
-					if _, err := other.Take(t.Context(), 1, "k"); err != nil {
-						rt.Fatal(err)
-					}
-				case 1:
-					r, err := other.Reserve(t.Context(), rapid.Int64Range(1, limit.Burst).Draw(rt, "reserved"), 0, "k")
-					if err != nil {
-						rt.Fatal(err)
-					}
-					slots = append(slots, r)
-				case 2:
-					for _, r := range slots {
-						if err := r.Cancel(t.Context()); err != nil {
-							rt.Fatal(err)
-						}
-					}
-					slots = nil
+		for _, limit := range []Limit{bucket("10/s", 1), window("1/s", nil), counted("1/s"), logged("1/s")} {
+			neverRefusedWrongly(t, client, limit)
+		}
+	})
+}
+
+func neverRefusedWrongly(t *testing.T, client redis.UniversalClient, limit Limit) {
+	t.Helper()
+	refused, known := 0, 0
+	rapid.Check(t, func(rt *rapid.T) {
+		most := rapid.Int64Range(1, 8).Draw(rt, "most")
+		pause := time.Second // a window, or until the next permit of a bucket
+		if limit.Rate.Count = most; limit.Algorithm == TokenBucket {
+			limit.Burst, limit.Rate.Count = most, rapid.SampledFrom([]int64{3, 10, 7000}).Draw(rt, "count")
+			pause /= time.Duration(limit.Rate.Count)
+		}
+		c := newClocked(t, client, limit)
+		other, err := New(client, c.prefix, limit)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		other.now = c.Limiter.now
+		var slots []*Reservation
+		for range 30 {
+			c.now = c.now.Add(pause * time.Duration(rapid.SampledFrom([]int64{0, 1, 7, 40, 120, 290}).Draw(rt, "after")) / 100)
+			switch rapid.IntRange(0, 8).Draw(rt, "other") {
+			case 0:
+				if _, err := other.Take(t.Context(), 1, "k"); err != nil {
+					rt.Fatal(err)
 				}
-				n := rapid.Int64Range(1, limit.Burst).Draw(rt, "n")
-				want, err := c.Peek(t.Context(), n, "k")
+			case 1:
+				within := pause * time.Duration(rapid.SampledFrom([]int64{0, 0, 0, 0, 50, 200}).Draw(rt, "within")) / 100
+				r, err := other.Reserve(t.Context(), rapid.Int64Range(1, most).Draw(rt, "reserved"), within, "k")
 				if err != nil {
 					rt.Fatal(err)
 				}
-				d := c.take(n)
-				if d.Allowed != want.Allowed {
-					rt.Fatalf("%+v; Redis says %+v", d, want)
+				slots = append(slots, r)
+			case 2:
+				for _, r := range slots {
+					if err := r.Settle(t.Context(), rapid.Int64Range(0, 3).Draw(rt, "actual")); err != nil {
+						rt.Fatal(err)
+					}
 				}
-				if !d.Allowed {
-					refused++
+				slots = nil
+			}
+			n := min(most, rapid.SampledFrom([]int64{1, 1, 1, 2, 5}).Draw(rt, "n"))
+			if _, without := c.refused(n, []string{"k"}); without {
+				known++
+			}
+			want, err := c.Peek(t.Context(), n, "k")
+			if err != nil {
+				rt.Fatal(err)
+			}
+			d := c.take(n)
+			if d.Allowed != want.Allowed {
+				rt.Fatalf("%+v; Redis says %+v", d, want)
+			}
+			if !d.Allowed {
+				refused++
+			}
+		}
+	})
+	if refused < randomCases || known < randomCases {
+		t.Errorf("%v: only %d calls were refused, %d of them without asking", limit, refused, known)
+	}
+}
+
+// TestRefusedUntilGivenBack: a call that is refused is admitted once another process gives back what it reserved, whether
+// that was before or after others took their permits, and in this window or the one before.
+func TestRefusedUntilGivenBack(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		for _, limit := range []Limit{window("3/s", nil), counted("3/s"), logged("3/s")} {
+			for before := range int64(3) {
+				c := newClocked(t, client, limit)
+				other, err := New(client, c.prefix, limit)
+				if err != nil {
+					t.Fatal(err)
+				}
+				other.now = c.Limiter.now
+				for range before {
+					c.take(1)
+				}
+				r, err := other.Reserve(t.Context(), 1, 0, "k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				for range 2 - before {
+					c.take(1)
+				}
+				c.now = c.now.Add(10 * time.Millisecond)
+				if c.take(1).Allowed {
+					t.Fatalf("%v: a fourth call", limit)
+				}
+				if err := r.Cancel(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if d := c.take(1); !d.Allowed {
+					t.Errorf("%v: refused after one was given back, which was reserved after %d: %+v", limit, before, d)
 				}
 			}
-		})
-		if refused < randomCases {
-			t.Errorf("only %d calls were refused", refused)
+		}
+		c := newClocked(t, client, counted("3/s"))
+		r, err := c.Reserve(t.Context(), 3, 0, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.now = c.now.Add(time.Second)
+		if c.take(1).Allowed {
+			t.Fatal("a fourth call")
+		}
+		if err := r.Cancel(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if d := c.take(1); !d.Allowed {
+			t.Errorf("refused after those of the window before were given back: %+v", d)
 		}
 	})
 }

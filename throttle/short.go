@@ -161,6 +161,8 @@ func (l *Limiter) shortAnswer(r request, reply any) (unknown []*call, err error)
 		if c.decision.Allowed {
 			c.decision.At = time.UnixMicro(now).Add(c.decision.Delay)
 			l.forgetRefusals(c)
+		} else if taken == 0 && c.n == 1 && !shaping(r.mode) {
+			short.refuse(&refusal{bucket: c.buckets[0], n: 1, decision: c.decision, sent: r.sent, answered: l.time()})
 		}
 	}
 	return unknown, nil

@@ -36,7 +36,7 @@ local function bucket(place, i)
   if not b then
     b = limit_open(limits[i], key, now)
     opened[key] = b
-    b.detailed = reserve -- it may be settled, which needs to know more
+    b.detailed, b.reserves = reserve, reserve -- it may be settled, which needs to know more
   end
   buckets[place] = b
   return b

@@ -12,7 +12,7 @@
 -- ARGV[5..] three for each question, those about one key one after the other: which key; n, permits
 --           wanted, 1..b; how many calls ask this
 -- Returns   {now_us, four for each call ...}
---   taken   1 | 0 | -1: ask take.lua
+--   taken   1 | 0 | 2: 0, but permits may come back before `wait` is over | -1: ask take.lua
 --   wait    µs until the same call would be admitted; 0 if it was
 --   left    permits that the limit still has
 --   reset   µs until the limit is full again
@@ -40,23 +40,23 @@ end
 local this = start and string.format(sliding and 'c %d %d ' or 'f %d %d ', start, sliding and w or following)
 
 local reply, writes = {now}, nil
-local key, known, previous, used, last -- of the key that is decided now
+local key, known, previous, used, last, back -- of the key that is decided now; back is ' rT', see limits.lua
 local at = 0
 for question = 5, #ARGV, 3 do
   local which, n = tonumber(ARGV[question]), tonumber(ARGV[question + 1])
   if which ~= at then -- what counts in this window and, of a counter, in the one before it
-    at, key, known, previous, used, last = which, KEYS[which], start, 0, 0, now
+    at, key, known, previous, used, last, back = which, KEYS[which], start, 0, 0, now, ''
     local text = start and redis.pcall('GET', key)
     if text then
       known = false
       if type(text) == 'string' then
         local of_this = string.sub(text, 1, #this) == this
         if sliding then
-          local from, to, before, count, latest, written = string.match(text, '^c (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
+          local from, to, before, count, latest, written, behind = string.match(text, '^c (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)(.*)$')
           from = tonumber(from)
           -- Not of other windows, nor of a clock that was set back.
           if from and from <= now and tonumber(to) == w and from % w == 0 and tonumber(written) <= now + 1000000 then
-            known, last = true, math.max(now, tonumber(latest))
+            known, last, back = true, math.max(now, tonumber(latest)), behind
             if of_this then
               previous, used = tonumber(before), tonumber(count)
             elseif from + w == start then
@@ -64,15 +64,20 @@ for question = 5, #ARGV, 3 do
             end
           end
         elseif of_this then
-          local count, written = string.match(text, '^(%d+) %d+ (%d+)$', #this + 1)
-          if count and tonumber(written) <= now + 1000000 then known, used = true, tonumber(count) end
+          local count, written, behind = string.match(text, '^(%d+) %d+ (%d+)(.*)$', #this + 1)
+          if count and tonumber(written) <= now + 1000000 then known, used, back = true, tonumber(count), behind end
         else
-          local from, count, latest, written = string.match(text, '^f (%d+) %d+ (%d+) (%d+) (%d+)$')
+          local from, count, latest, written, behind = string.match(text, '^f (%d+) %d+ (%d+) (%d+) (%d+)(.*)$')
           from, latest = tonumber(from), tonumber(latest)
           if from and from <= now and tonumber(written) <= now + 1000000 then
-            known = true
+            known, back = true, behind
             if from == start or latest >= start and latest < following then used = tonumber(count) end
           end
+        end
+        if back ~= '' then
+          local moment = tonumber(string.match(back, '^ r(%d+)$') or '')
+          known = known and moment -- or it is paused
+          if known and moment < start - (sliding and w or 0) then back = '' end
         end
       end
     end
@@ -98,14 +103,14 @@ for question = 5, #ARGV, 3 do
       end
       wait = opens - now
       if wait > 0 then
-        taken = 0
+        taken = back == '' and 0 or 2
       else
         used = used + n
         writes = writes or {}
         if sliding then
-          writes[key] = string.format('%s%d %d %d %d', this, previous, used, last, now)
+          writes[key] = string.format('%s%d %d %d %d%s', this, previous, used, last, now, back)
         else
-          writes[key] = string.format('%s%d %d %d', this, used, now, now)
+          writes[key] = string.format('%s%d %d %d%s', this, used, now, now, back)
         end
       end
       if not sliding then

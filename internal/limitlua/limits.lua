@@ -60,6 +60,8 @@
 --            permits used in it, the moment of the last one, and when it was given
 --   counter  sc: "c start w previous used last at", likewise, with the window before it
 --   log      sl: a list: "@at", then the moment of every permit, ascending
+--            Behind a window, a counter, or a log's "@at" may be " rT": T is the latest moment at which permits
+--            were taken that may come back (take.lua), as long as that counts.
 --   permits  cc: a sorted set: id of the call -> when its permit lapses, µs
 --   lease    leased tb, lb: "l id version shift share used last at SPAN...", by time: the
 --            holder and the version of its account at the ledger (internal/partition), by how
@@ -139,6 +141,19 @@ local function text_write(s, now, text, ends)
   -- PX counts from the command's clock, which is older than TIME, and an imitation
   -- of Redis may age its keys by a second at a time: two seconds over.
   redis.call('SET', s.key, text, 'PX', math.max(math.ceil((ends - now) / 1000), 0) + 2000)
+end
+
+-- back_read takes apart a text of a window, counter or log: what it has of permits taken, and the moment behind
+-- " r", 0 for none, nil if that is no number.
+local function back_read(text)
+  local body, moment = string.match(text, '^(.*) r(%d+)$')
+  if not moment then return text, 0 end
+  return body, natural(moment)
+end
+
+-- back_text is what is behind the text while permits count that were taken since.
+local function back_text(s, since)
+  return s.revocable > 0 and s.revocable >= since and string.format(' r%.0f', s.revocable) or ''
 end
 
 -- Each kind is made when it is first needed: a script's functions are made anew
@@ -693,11 +708,12 @@ function make.window()
   local k = {}
 
   function k.blank(s, now)
-    s.start, s.following, s.used, s.last, s.at = 0, 0, 0, 0, now
+    s.start, s.following, s.used, s.last, s.at, s.revocable = 0, 0, 0, 0, now, 0
   end
 
   function k.parse(s, text)
-    local n = naturals(string.match(text, '^f (%d+) (%d+) (%d+) (%d+) (%d+)$'))
+    text, s.revocable = back_read(text)
+    local n = s.revocable and naturals(string.match(text, '^f (%d+) (%d+) (%d+) (%d+) (%d+)$'))
     if not n then return false end
     s.start, s.following, s.used, s.last, s.at = n[1], n[2], n[3], n[4], n[5]
     return true
@@ -749,6 +765,7 @@ function make.window()
     end
     s.used = used(s, start, following) + n
     s.start, s.following, s.last, s.at = start, following, t, now
+    if s.reserves then s.revocable = math.max(s.revocable, t) end
   end
 
   function k.refund(limit, s, now, t, n)
@@ -784,7 +801,7 @@ function make.window()
   end
 
   function k.save(s, now)
-    text_write(s, now, string.format('f %.0f %.0f %.0f %.0f %.0f', s.start, s.following, s.used, s.last, s.at), s.following)
+    text_write(s, now, string.format('f %.0f %.0f %.0f %.0f %.0f', s.start, s.following, s.used, s.last, s.at) .. back_text(s, s.start), s.following)
   end
 
   return k
@@ -798,11 +815,12 @@ function make.counter()
   local k = {}
 
   function k.blank(s, now)
-    s.start, s.w, s.previous, s.used, s.last, s.at = 0, 0, 0, 0, 0, now
+    s.start, s.w, s.previous, s.used, s.last, s.at, s.revocable = 0, 0, 0, 0, 0, now, 0
   end
 
   function k.parse(s, text)
-    local n = naturals(string.match(text, '^c (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$'))
+    text, s.revocable = back_read(text)
+    local n = s.revocable and naturals(string.match(text, '^c (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$'))
     if not n or (n[2] == 0 and n[3] + n[4] > 0) then return false end
     s.start, s.w, s.previous, s.used, s.last, s.at = n[1], n[2], n[3], n[4], n[5], n[6]
     return true
@@ -868,6 +886,7 @@ function make.counter()
     local start = t - t % limit.w
     local previous, used = counts(s, start)
     s.start, s.previous, s.used, s.last, s.at = start, previous, used + n, math.max(t, s.last), now
+    if s.reserves then s.revocable = math.max(s.revocable, t) end
   end
 
   function k.refund(limit, s, now, t, n)
@@ -911,7 +930,8 @@ function make.counter()
   end
 
   function k.save(s, now)
-    text_write(s, now, string.format('c %.0f %.0f %.0f %.0f %.0f %.0f', s.start, s.w, s.previous, s.used, s.last, s.at), s.start + 2 * s.w)
+    local text = string.format('c %.0f %.0f %.0f %.0f %.0f %.0f', s.start, s.w, s.previous, s.used, s.last, s.at)
+    text_write(s, now, text .. back_text(s, s.start - s.w), s.start + 2 * s.w)
   end
 
   return k
@@ -921,22 +941,19 @@ function make.log()
   local k = {}
 
   function k.blank(s, now)
-    s.len, s.gone, s.last, s.at, s.fresh, s.cut, s.cuts = 0, 0, 0, now, {}, 0, {}
+    s.len, s.gone, s.last, s.at, s.fresh, s.cut, s.cuts, s.revocable = 0, 0, 0, now, {}, 0, {}, 0
   end
 
   -- read finds only what every call needs: a log may be long.
   function k.read(s, now)
     local head = redis.call('LINDEX', s.key, 0)
     k.blank(s, now)
-    local at, pause = string.match(head, '^@(%d+)(.*)$')
-    at = at and natural(at)
-    if not at then not_a_bucket(s.key) end
-    s.at, s.stored = at, true
-    if pause ~= '' then
-      local ends, why = string.match(pause, '^ !(%d+) (.*)$')
-      s.pause, s.why = natural(ends or ''), why
-      if not s.pause then not_a_bucket(s.key) end
-    end
+    local body, ends, why = string.match(head, '^(@.-) !(%d+) (.*)$')
+    if body then s.pause, s.why = natural(ends), why end
+    body, s.revocable = back_read(body or head)
+    s.at = natural(string.match(body, '^@(%d+)$') or '')
+    if not (s.at and s.revocable and s.pause) then not_a_bucket(s.key) end
+    s.stored = true
     s.len = redis.call('LLEN', s.key) - 1
     if s.len > 0 then s.last = k.stored(s, -1) end
   end
@@ -996,6 +1013,7 @@ function make.log()
   function k.commit(limit, s, now, t, n)
     for _ = 1, n do s.fresh[#s.fresh + 1] = t end
     s.last, s.at = t, now
+    if s.reserves then s.revocable = math.max(s.revocable, t) end
   end
 
   function k.refund(limit, s, now, t, n)
@@ -1047,7 +1065,7 @@ function make.log()
   end
 
   function k.save(s, now)
-    local head, ends = string.format('@%.0f', s.at), s.last + s.limit.w
+    local head, ends = string.format('@%.0f', s.at) .. back_text(s, now - s.limit.w + 1), s.last + s.limit.w
     if s.pause > now then
       head, ends = head .. string.format(' !%.0f ', s.pause) .. s.why, math.max(ends, s.pause + s.limit.w)
     end

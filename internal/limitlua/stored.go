@@ -54,6 +54,9 @@ func (s Spec) Stored(text string, now int64, windows []int64) (Stored, error) {
 		}
 		return out, err
 	}
+	if s.Algorithm == "fw" || s.Algorithm == "sc" {
+		text, _, _ = strings.Cut(text, " r") // what may come back counts until it does
+	}
 	fields, n, err := numbersOf(text)
 	if err != nil {
 		return Stored{}, fmt.Errorf("bucket %.60q: %w", text, err)

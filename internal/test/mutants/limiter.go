@@ -196,7 +196,7 @@ var limiterMutants = []mutant{
 		"missing condition", "a call of fewer permits than one that was refused is asked about", "throttle TestNeverRefusedWrongly|TestRefusedWithoutAsking",
 	},
 	{
-		"throttle/refusals.go", `if since < 0 || since+wait/drift >= wait {`, `if since < 0 || since >= 2*wait {`,
+		"throttle/refusals.go", `if since < 0 || since+wait/drift >= wait || since >= remembered {`, `if since < 0 || since >= 2*wait {`,
 		"clock", "a call is refused no longer than Redis would refuse it", "throttle TestNeverRefusedWrongly|TestRefusedWithoutAsking",
 	},
 	{
@@ -204,8 +204,20 @@ var limiterMutants = []mutant{
 		"missing write", "a refusal that is remembered knows of calls that were admitted since", "throttle TestModel$",
 	},
 	{
-		"throttle/refusals.go", `drained := max(0, passed(r.answered, now).Microseconds()) * r.spec.Flow`, `drained := max(0, passed(r.answered, now).Microseconds())`,
-		"rounding to the caller's loss", "a refusal that is remembered says when the call is admitted", "throttle TestRefusedWithoutAsking",
+		"throttle/refusals.go", `d.Remaining = r.spec.left(max(0, r.owed-over.Microseconds()*r.spec.Flow))`, `d.Remaining = r.spec.left(max(0, r.owed-over.Microseconds()))`,
+		"rounding to the caller's loss", "a refusal that is remembered says how much is left", "throttle TestRefusedWithoutAsking",
+	},
+	{
+		"throttle/windows.lua", `taken = back == '' and 0 or 2`, `taken = 0`,
+		"missing condition", "a refusal of a window is not remembered if permits may come back", "throttle TestRefusedUntilGivenBack",
+	},
+	{
+		"throttle/log.lua", `taken = back == '' and 0 or 2`, `taken = 0`,
+		"missing condition", "a refusal of a log is not remembered if permits may come back", "throttle TestRefusedUntilGivenBack",
+	},
+	{
+		"throttle/take.lua", `b.detailed, b.reserves = reserve, reserve -- it may be settled, which needs to know more`, `b.detailed = reserve`,
+		"missing write", "a window says that permits may come back", "throttle TestRefusedUntilGivenBack",
 	},
 	{
 		"throttle/windows.lua", `if used + n > b then opens = following end`, `if used + n > b + 1 then opens = following end`,
@@ -232,7 +244,7 @@ var limiterMutants = []mutant{
 		"off by one", "a log forgets what is over by the cheap script", "throttle TestPlainAnswersAlike",
 	},
 	{
-		"throttle/log.lua", `known = written and written <= now + 1000000`, `known = written`,
+		"throttle/log.lua", `known = written and moment and written <= now + 1000000`, `known = written and moment`,
 		"clock", "the cheap script leaves a log before which the clock was set back to the full one", "throttle TestPlainAnswersAlike",
 	},
 	{
