@@ -1,12 +1,16 @@
 package queue
 
 import (
+	"cmp"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate/internal/test/pacer"
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/conformance"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/throttle"
 )
@@ -31,8 +35,8 @@ func atRandom(seed uint64, tenants int, rate float64, length time.Duration) (loa
 	}
 }
 
-// play lets jobs come to a queue with limits, and tries others when all have gone.
-func play(t *testing.T, load []comes, set, proposed limits.Set) inspect.Trial {
+// play lets jobs come to a queue with limits, and tries others when all have gone. It returns also what was recorded.
+func play(t *testing.T, load []comes, set, proposed limits.Set) (inspect.Trial, []comes) {
 	t.Helper()
 	all := 0
 	for _, c := range load {
@@ -57,10 +61,21 @@ func play(t *testing.T, load []comes, set, proposed limits.Set) inspect.Trial {
 		}
 		return trial.Jobs == all
 	})
-	return trial
+	arrivals, err := conformance.ReadArrivals(t.Context(), r.server.Client(), r.queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var recorded []comes
+	for _, c := range arrivals.Calls {
+		came := time.UnixMilli(c.Came()).Sub(began)
+		recorded = append(recorded, comes{came, store.Unescape(arrivals.Lanes[c.Lane].Tenant), 1})
+	}
+	slices.SortStableFunc(recorded, func(a, b comes) int { return cmp.Compare(a.at, b.at) })
+	return trial, recorded
 }
 
-// TestTimedTry: a trial says how jobs wait under limits, those in force and others.
+// TestTimedTry: a trial says how jobs wait under limits, those in force and others, whether their load was made or is what
+// a queue recorded.
 func TestTimedTry(t *testing.T) {
 	t.Parallel()
 	bursts := perTenant(20)
@@ -71,14 +86,18 @@ func TestTimedTry(t *testing.T) {
 	}
 	tests := map[string]struct {
 		load            []comes
+		replay          bool // what a queue recorded when this load came
 		inForce, others []limits.Limit
 	}{
-		"batches under limits per tenant": {batches, []limits.Limit{bursts}, []limits.Limit{perTenant(60)}},
+		"batches under limits per tenant": {batches, false, []limits.Limit{bursts}, []limits.Limit{perTenant(60)}},
 		"random ones under a shared limit": {
-			atRandom(1, 8, 130, 3*time.Second), []limits.Limit{sharedBy(100), perTenant(30)}, []limits.Limit{sharedBy(70), perTenant(50)},
+			atRandom(1, 8, 130, 3*time.Second), false, []limits.Limit{sharedBy(100), perTenant(30)}, []limits.Limit{sharedBy(70), perTenant(50)},
+		},
+		"a replay of what was recorded": {
+			atRandom(3, 7, 110, 3*time.Second), true, []limits.Limit{sharedBy(90), perTenant(40)}, []limits.Limit{sharedBy(70), perTenant(30)},
 		},
 		"windows": {
-			atRandom(2, 6, 90, 3*time.Second),
+			atRandom(2, 6, 90, 3*time.Second), false,
 			[]limits.Limit{windowOf("quota", 4, 200*time.Millisecond, "tenant"), slidingOf("all", 16, 400*time.Millisecond)},
 			[]limits.Limit{windowOf("quota", 3, 200*time.Millisecond, "tenant"), {Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(50)}},
 		},
@@ -87,8 +106,12 @@ func TestTimedTry(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			measured(t, func(t *testing.T, run *pacer.Run) {
-				was := play(t, test.load, counted(test.inForce...), counted(test.others...))
-				real := play(t, test.load, counted(test.others...), counted(test.inForce...))
+				load := test.load
+				if test.replay {
+					_, load = play(t, load, counted(perTenant(45)), counted())
+				}
+				was, _ := play(t, load, counted(test.inForce...), counted(test.others...))
+				real, _ := play(t, load, counted(test.others...), counted(test.inForce...))
 				like := func(what string, of inspect.Trial, model, measured inspect.Waiting) {
 					t.Helper()
 					t.Logf("%s: %+v in the model, %+v measured", what, model, measured)

@@ -92,6 +92,15 @@ func TestTry(t *testing.T) {
 				"a b: 6, 200ms 500ms 500ms, 400ms 1s 1s by all, 800ms 1.1s 1.1s by all",
 			}, used: "1 1", held: "*",
 		},
+		"a slot that is given stays with its job": {
+			calls:    func() { batch("a b", 0, 5, ""); batch("b", 0.05, 1, "") },
+			inForce:  limits.Queue{Limits: []limits.Limit{bucket("all", 10, 1, func(l *limits.Limit) { l.Per = nil })}},
+			proposed: limits.Queue{Limits: []limits.Limit{bucket("all", 10, 1, func(l *limits.Limit) { l.Per = nil })}},
+			want: []string{
+				"a b: 5, 200ms 400ms 400ms, 300ms 500ms 500ms by all, 300ms 500ms 500ms by all",
+				"b: 1, 0s 0s 0s, 150ms 150ms 150ms by all, 150ms 150ms 150ms by all",
+			}, used: "1 1", held: "*",
+		},
 		"units, calls without a job, retries and what the model leaves out": {
 			calls: func() {
 				batch("a b", 0, 3, "2;tokens=300;tokens=900")

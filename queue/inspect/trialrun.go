@@ -55,7 +55,7 @@ func (t *trial) run(queue string, e effective.Limits) error {
 
 // queueOf returns a queue with the calls, which has the limits of a forecast.
 func (t *trial) queueOf(f *forecast, lanes []*lane, calls [][]int) (*replay.Queue, error) {
-	q := &replay.Queue{}
+	q := &replay.Queue{Ahead: store.Horizon.Seconds()}
 	buckets, tenants := make([]*replay.Bucket, len(f.buckets)), map[string]*replay.Tenant{}
 	shared, sure := map[int]fluid.Bucket{}, map[string][]*fluid.Single{} // by limit; by tenant and limit
 	for i, l := range lanes {

@@ -59,11 +59,23 @@ var conformanceMutants = []mutant{
 		"missing condition", "no job of a replay overtakes those that waited before it", "queue/internal/replay TestLargeJobsAreNotOvertaken",
 	},
 	{
+		"queue/internal/replay/replay.go", `if q.now = comes; happens-q.Ahead < comes-moment {`, `if q.now = comes; happens < comes-moment {`,
+		"missing condition", "a slot of a replay that is given before a job comes stays with the one that has it", "queue/internal/replay TestReplayIsExact",
+	},
+	{
+		"queue/inspect/trialrun.go", `q := &replay.Queue{Ahead: store.Horizon.Seconds()}`, `q := &replay.Queue{}`,
+		"missing write", "a trial knows how far ahead slots are given", "queue/inspect TestTry",
+	},
+	{
+		"queue/internal/fluid/single.go", `t = max(t, s.at)`, `_ = s.at`,
+		"no fence", "a slot of a replay comes after those that are given", "queue/internal/replay TestReplayIsExact",
+	},
+	{
 		"queue/internal/replay/replay.go", `if n < 0 { // the first that waits may go sooner`, `if false {`,
 		"missing condition", "what is given back lets a job of a replay go", "queue/inspect TestTry",
 	},
 	{
-		"queue/internal/fluid/single.go", `t = max(t, s.log[i].at+s.Period)`, `t = max(t, s.log[i].at+s.Period/2)`,
+		"queue/internal/fluid/single.go", `t = max(t, ahead.log[i].at+s.Period)`, `t = max(t, ahead.log[i].at+s.Period/2)`,
 		"rounding", "a replay of a sliding window log is exact", "queue/internal/replay TestReplayIsExact",
 	},
 	{

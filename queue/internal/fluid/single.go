@@ -60,38 +60,41 @@ func (s *Single) flow(t float64) {
 	}
 }
 
-// Earliest returns from when on, at t or later, the bucket has n permits if nobody takes any. t never decreases.
+// Earliest returns from when on, at t or later, the bucket has n permits if nobody takes any. It is never before what was
+// taken last.
 func (s *Single) Earliest(t, n float64) float64 {
-	s.flow(t)
+	t = max(t, s.at)
 	if n = min(n, s.Max); n <= 0 {
 		return t
 	}
 	enough := n - Tiny*max(1, s.Max)
+	ahead := *s // it flows, and windows open, in a copy: the next question may be about an earlier time
+	ahead.Opens = append(s.all[:0], s.Opens...)
+	s.all = ahead.Opens[:0]
+	begin := t
+	ahead.flow(t)
 	if s.isLog() {
-		sum := s.sum
-		for i := 0; sum+enough > s.Quota && i < len(s.log); i++ {
-			sum -= s.log[i].n
-			t = max(t, s.log[i].at+s.Period)
+		sum := ahead.sum
+		for i := 0; sum+enough > s.Quota && i < len(ahead.log); i++ {
+			sum -= ahead.log[i].n
+			t = max(t, ahead.log[i].at+s.Period)
 		}
 		return t
 	}
-	if s.Level >= enough {
+	if ahead.Level >= enough {
 		return t
 	}
 	if s.Quota == 0 {
 		if s.Rate <= 0 {
 			return math.Inf(1)
 		}
-		return t + (n-s.Level)/s.Rate
+		return t + (n-ahead.Level)/s.Rate
 	}
-	ahead := *s // windows open in a copy
-	ahead.Opens = append(s.all[:0], s.Opens...)
-	s.all = ahead.Opens[:0]
 	for {
 		if d := (n - ahead.Level) / ahead.Rate; ahead.Spread && ahead.Rate > 0 && ahead.unused() >= enough && t+d <= ahead.Opens[0] {
 			return t + max(d, 0)
 		}
-		if t = ahead.Opens[0]; t-s.at > 1e10 {
+		if t = ahead.Opens[0]; t-begin > 1e10 {
 			return math.Inf(1)
 		}
 		if ahead.flow(t); ahead.Level >= enough {

@@ -16,10 +16,11 @@ import (
 type Queue struct {
 	Buckets []*Bucket
 	Lanes   []*Lane
+	Ahead   float64 // how long before its time a slot is given, to a job that has come by then
 
 	virtual float64
-	now     float64
-	ready   line // lanes that may go now
+	now     float64 // the slot that is given
+	ready   line    // lanes that may go now
 	events  eventHeap
 	woken   []*Bucket
 }
@@ -185,16 +186,20 @@ func (q *Queue) Run() {
 	}
 	slices.SortStableFunc(arrivals, func(a, b arrival) int { return cmp.Compare(a.at, b.at) })
 	for len(arrivals) > 0 || len(q.events) > 0 {
-		next := math.Inf(1)
+		happens, comes := math.Inf(1), math.Inf(1)
 		if len(q.events) > 0 {
-			next = q.events[0].at
+			happens = q.events[0].at
 		}
 		if len(arrivals) > 0 {
-			next = min(next, arrivals[0].at)
+			comes = arrivals[0].at
 		}
-		q.now = max(q.now, next)
+		// What is given to others stays with them, so a job may get a slot only after theirs.
+		before := 0.0
+		if q.now = comes; happens-q.Ahead < comes-moment {
+			q.now, before = happens, q.Ahead
+		}
 		together := q.now + moment
-		for ; len(arrivals) > 0 && arrivals[0].at <= together; arrivals = arrivals[1:] {
+		for ; len(arrivals) > 0 && arrivals[0].at <= together-before; arrivals = arrivals[1:] {
 			l := arrivals[0].lane
 			q.now = max(q.now, arrivals[0].at)
 			if l.come++; !l.busy {
@@ -336,7 +341,7 @@ func (q *Queue) serve() {
 			q.ready.remove(next)
 		default:
 			from.waiting.remove(next)
-			next.Held[slices.Index(next.Uses, from)] += q.now - next.since
+			next.Held[slices.Index(next.Uses, from)] += max(0, q.now-next.since)
 		}
 		q.try(next)
 	}

@@ -30,6 +30,9 @@ func (e *exact) admits(t int64) bool {
 		}
 		return n
 	}
+	if len(e.taken) > 0 && t < e.taken[len(e.taken)-1] {
+		return false // given to others
+	}
 	switch e.algorithm {
 	case "tb", "lb":
 		return t >= e.tat-(e.n-1)*e.every
@@ -54,6 +57,9 @@ func (e *exact) next(t int64) int64 {
 		}
 	}
 	at(e.tat - (e.n-1)*e.every)
+	if len(e.taken) > 0 {
+		at(e.taken[len(e.taken)-1])
+	}
 	if e.algorithm == "tb" || e.algorithm == "lb" {
 		return next
 	}
@@ -112,15 +118,28 @@ func (l *exactLane) owed(t int64) bool {
 	return len(l.sure) > 0 && !slices.ContainsFunc(l.sure, func(e *exact) bool { return !e.admits(t) })
 }
 
-// run lets the jobs of lanes go, at each moment at which one may.
-func run(lanes []*exactLane, shared []*exact) {
-	virtual := 0.0
-	left := func(l *exactLane) bool { return len(l.gone) < len(l.jobs) }
-	for t, next := int64(0), int64(0); slices.ContainsFunc(lanes, left); t = next {
+// run lets the jobs of lanes go, at each moment at which one may. Each time that jobs come, slots are given until others
+// come, to those that are there, and so long ahead.
+func run(lanes []*exactLane, shared []*exact, ahead int64) {
+	virtual, come := 0.0, []int64{math.MaxInt64 / 2}
+	for _, l := range lanes {
+		come = append(come, l.jobs...)
+	}
+	slices.Sort(come)
+	come = slices.Compact(come)
+	for i, at := range come[:len(come)-1] {
+		virtual = give(lanes, shared, virtual, at, come[i+1]+ahead)
+	}
+}
+
+// give gives the slots from a time on and before an end to jobs that have come by then.
+func give(lanes []*exactLane, shared []*exact, virtual float64, from, end int64) float64 {
+	left := func(l *exactLane) bool { return len(l.gone) < len(l.jobs) && l.jobs[len(l.gone)] <= from }
+	for t, next := from, int64(0); t < end && slices.ContainsFunc(lanes, left); t = next {
 		for {
 			var first *exactLane
 			for _, l := range lanes {
-				if !l.ready && left(l) && l.jobs[len(l.gone)] <= t && (l.own == nil || l.own.admits(t)) {
+				if !l.ready && left(l) && (l.own == nil || l.own.admits(t)) {
 					l.ready, l.start = true, max(virtual-headStart/l.weight, l.finish)
 				}
 				admitted := l.ready
@@ -168,9 +187,6 @@ func run(lanes []*exactLane, shared []*exact) {
 			if !left(l) {
 				continue
 			}
-			if at := l.jobs[len(l.gone)]; at > t {
-				next = min(next, at)
-			}
 			if l.own != nil {
 				next = min(next, l.own.next(t))
 			}
@@ -179,6 +195,7 @@ func run(lanes []*exactLane, shared []*exact) {
 			}
 		}
 	}
+	return virtual
 }
 
 // TestReplayIsExact: under any limits jobs go when they go if each moment is looked at.
@@ -200,7 +217,8 @@ func TestReplayIsExact(t *testing.T) {
 		for i := range rapid.IntRange(0, 2).Draw(t, "shared") {
 			shared = append(shared, limit(fmt.Sprint("shared ", i)))
 		}
-		q := &Queue{}
+		ahead := step * rapid.SampledFrom([]int64{0, 0, 4, 20}).Draw(t, "ahead")
+		q := &Queue{Ahead: float64(ahead) / 1e6}
 		var singles []*Bucket
 		for i, e := range shared {
 			singles = append(singles, &Bucket{Single: e.single(), Limit: i, Shared: true})
@@ -243,7 +261,7 @@ func TestReplayIsExact(t *testing.T) {
 			}
 		}
 		q.Buckets = append(q.Buckets, singles...)
-		run(lanes, shared)
+		run(lanes, shared, ahead)
 		q.Run()
 		for i, l := range lanes {
 			for j, want := range l.gone {
