@@ -67,7 +67,7 @@ var conformanceMutants = []mutant{
 		"missing write", "a trial knows how far ahead slots are given", "queue/inspect TestTry",
 	},
 	{
-		"queue/internal/fluid/single.go", `t = max(t, s.at)`, `_ = s.at`,
+		"queue/internal/fluid/single.go", `t = max(t, s.last)`, `_ = s.last`,
 		"no fence", "a slot of a replay comes after those that are given", "queue/internal/replay TestReplayIsExact",
 	},
 	{

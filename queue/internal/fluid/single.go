@@ -8,17 +8,18 @@ import (
 // Single is a bucket from which permits are taken call by call.
 type Single struct {
 	Bucket
-	at  float64   // until when it has flowed
-	log []logged  // of a sliding window log: what was taken in the last window
-	sum float64   // of log
-	all []float64 // memory of Opens, for looking ahead
+	at   float64   // until when it has flowed
+	last float64   // when permits were taken last
+	log  []logged  // of a sliding window log: what was taken in the last window
+	sum  float64   // of log
+	all  []float64 // memory of Opens, for looking ahead
 }
 
 type logged struct{ at, n float64 }
 
 // NewSingle returns a bucket in the state of b at the time 0. log says whether it is of a sliding window log.
 func NewSingle(b Bucket, log bool) *Single {
-	s := &Single{Bucket: b}
+	s := &Single{Bucket: b, last: math.Inf(-1)}
 	s.single = true
 	if log {
 		if n := s.Quota - s.Level; n > 0 {
@@ -63,7 +64,7 @@ func (s *Single) flow(t float64) {
 // Earliest returns from when on, at t or later, the bucket has n permits if nobody takes any. It is never before what was
 // taken last.
 func (s *Single) Earliest(t, n float64) float64 {
-	t = max(t, s.at)
+	t = max(t, s.last)
 	if n = min(n, s.Max); n <= 0 {
 		return t
 	}
@@ -120,12 +121,14 @@ func (b Bucket) Part(part float64) *Single {
 // Charge takes n permits at t, also more than the bucket ever holds.
 func (s *Single) Charge(t, n float64) {
 	s.flow(t)
+	s.last = max(s.last, t)
 	s.Level, s.Used = s.Level-n, s.Used+n
 }
 
 // Take takes n permits at t, whether it has them or not; n may be less than 0, for what is given back.
 func (s *Single) Take(t, n float64) {
 	s.flow(t)
+	s.last = max(s.last, t)
 	n = min(n, s.Max)
 	if s.isLog() {
 		s.log, s.sum = append(s.log, logged{t, n}), s.sum+n

@@ -313,6 +313,26 @@ func TestLargeJobsAreNotOvertaken(t *testing.T) {
 	}
 }
 
+// TestJobsBeforeTheBeginning: the times of a replay begin when the first call left, before which jobs have come.
+func TestJobsBeforeTheBeginning(t *testing.T) {
+	t.Parallel()
+	bucket := func(shared bool) *Bucket {
+		return &Bucket{Single: fluid.NewSingle(fluid.Bucket{Level: 1, Max: 1, Rate: 10}, false), Shared: shared}
+	}
+	shared := bucket(true)
+	q := &Queue{Buckets: []*Bucket{shared}, Ahead: 0.15}
+	for range 2 {
+		own := bucket(false)
+		q.Buckets = append(q.Buckets, own)
+		q.Lanes = append(q.Lanes, &Lane{Tenant: &Tenant{Weight: 1}, Uses: []*Bucket{own, shared}, Costs: [][]float64{{1, 1, 1}}, Jobs: []Job{{At: -0.05}}})
+	}
+	q.Run()
+	first, second := q.Lanes[0], q.Lanes[1]
+	if first.Jobs[0].Gone != -0.05 || first.Held[0] > 0 || second.Held[0] > 0 || second.Held[1] < 0.1 {
+		t.Errorf("the first went at %v, held %v; the second at %v, held %v", first.Jobs[0].Gone, first.Held, second.Jobs[0].Gone, second.Held)
+	}
+}
+
 // BenchmarkMillion: a million jobs of ten thousand tenants take seconds.
 func BenchmarkMillion(b *testing.B) {
 	for b.Loop() {
