@@ -27,15 +27,13 @@ func TestStreamBesideAMasterAway(t *testing.T) {
 			client, ctx := cluster.Client(), t.Context()
 			owner := func(key string) *redistest.Server { return cluster.Owner(cluster.Slot(key)) }
 			needed := []*redistest.Server{owner("asynq:queues"), owner(workers.ListKey)}
-			var served, away string
-			for i := 0; served == "" || away == ""; i++ {
-				name := fmt.Sprint("q", i)
-				if slices.Contains(needed, owner("{"+name+"}")) {
-					served = name
-				} else {
-					away = name
+			named := func(name string, answers bool) string {
+				for slices.Contains(needed, owner("{"+name+"}")) != answers {
+					name += "q"
 				}
+				return name
 			}
+			away, served := named("away", false), named("served", true) // in the order in which they are read
 			if err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{served: {}, away: {}}}); err != nil {
 				t.Fatal(err)
 			}
