@@ -144,8 +144,8 @@ type ledgerError struct{ error }
 
 func (e ledgerError) Unwrap() error { return e.error }
 
-// faults returns what of the stored ledgers cannot be read, after err, but for what it returned in the last minute.
-func (b *book) faults(err error) (all []store.Fault) {
+// newFaults returns what of the stored ledgers cannot be read, after err, but for what it returned in the last minute.
+func (b *book) newFaults(err error) (all []store.Fault) {
 	if _, ok := errors.AsType[ledgerError](err); ok {
 		all = append(all, store.Fault{What: b.key, Reason: err.Error() + "; delete it and its copies, and what is shared there counts as lost"})
 	}

@@ -413,7 +413,7 @@ func (l *lessor) lease(batch [][]leaseAsk) ([]leaseAnswers, error) {
 			}
 		}
 		b.used = boottime.Now()
-		faults = append(faults, b.faults(err)...)
+		faults = append(faults, b.newFaults(err)...)
 	}
 	l.report(faults)
 	maps.DeleteFunc(l.books, func(_ string, b *book) bool { return boottime.Now()-b.used > unusedBook })

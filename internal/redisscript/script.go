@@ -72,10 +72,6 @@ func (s *Script) Has(hash string) bool {
 	return s != nil && (s.used.Load() && s.Hash() == hash || s.tight.Has(hash))
 }
 
-// Full returns the script that runs if Redis has reached its maxmemory, or nil: see
-// [Script.AllowOOM].
-func (s *Script) Full() *Script { return s.tight }
-
 // Run sends EVALSHA. It sends the script again only if the error of Redis means that the script
 // did not run: Redis does not know it, or has no memory. The reply is
 // as go-redis decodes it; errors are those of Redis and of the client.

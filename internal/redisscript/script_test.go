@@ -56,7 +56,7 @@ func TestHas(t *testing.T) {
 	if s.Text() != "return 1" || s.Has(hash) || !s.Has(s.Hash()) {
 		t.Error("a script that was used is not known by its hash, or by another one")
 	}
-	if full := s.Full().Hash(); !s.Has(full) {
+	if full := s.tight.Hash(); !s.Has(full) {
 		t.Error("its form for a full Redis is not known")
 	}
 }

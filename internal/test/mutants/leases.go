@@ -43,7 +43,7 @@ var leaseMutants = []mutant{
 		"wrong time", "what was used of a quota is used by a queue that comes back", "queue TestUsedQuotaOutlivesUnregister",
 	},
 	{
-		"queue/lessor.go", `faults = append(faults, b.faults(err)...)`, `_ = b.faults(err)`,
+		"queue/lessor.go", `faults = append(faults, b.newFaults(err)...)`, `_ = b.newFaults(err)`,
 		"missing write", "a ledger that cannot be read is among the faults of its queue", "queue TestDamagedBudget",
 	},
 	{
