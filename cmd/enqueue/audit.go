@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"net/url"
@@ -43,24 +44,26 @@ func audit(cmd *cobra.Command, o *options, name string, n int) error {
 	if o.json {
 		return auditJSON(cmd, o, name, n)
 	}
-	entries := []operate.AuditEntry{}
-	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
-		some, err := operate.Audit(ctx, client, name, n)
-		entries = append(entries, some...)
-		return err
-	})
-	if err == nil && name == "" { // changes of API keys
-		var client redis.UniversalClient
-		if client, err = o.connect(ctx); err == nil {
-			defer client.Close()
-			var some []operate.AuditEntry
-			some, err = operate.Audit(ctx, client, "", n)
-			entries = append(entries, some...)
-		}
+	read := func(ctx context.Context, client redis.UniversalClient, name string) ([]operate.AuditEntry, error) {
+		return operate.Audit(ctx, client, name, n)
 	}
+	all, unread, err := readQueues(ctx, o, name, readPatience, read)
 	if err != nil {
 		return err
 	}
+	if name == "" { // changes of API keys
+		client, err := o.connect(ctx)
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		ofKeys, err := read(ctx, client, "")
+		if err != nil {
+			unread = append(unread, err)
+		}
+		all = append(all, ofKeys)
+	}
+	entries := slices.Concat(all...)
 	slices.SortStableFunc(entries, func(a, b operate.AuditEntry) int { return b.At.Compare(a.At) })
 	entries = entries[:min(len(entries), n)]
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
@@ -73,7 +76,7 @@ func audit(cmd *cobra.Command, o *options, name string, n int) error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.At.Local().Format("2006-01-02 15:04:05"), printable(e.Actor), printable(e.Action), printable(e.Queue),
 			printable(what(e)), count, printable(cmp.Or(e.Reason, "-")))
 	}
-	return w.Flush()
+	return cmp.Or(w.Flush(), partly(unread))
 }
 
 func auditJSON(cmd *cobra.Command, o *options, name string, n int) error {

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/workers"
+	"github.com/headgate/headgate/throttle"
 )
 
 // TestStatusWithoutANode: while a node of a Cluster does not answer, status shows all that the others have, says which
@@ -23,15 +24,15 @@ func TestStatusWithoutANode(t *testing.T) {
 	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")
 	owner := func(key string) *redistest.Server { return cluster.Owner(cluster.Slot(key)) }
 	needed := []*redistest.Server{owner("asynq:queues"), owner(workers.ListKey)}
-	var served, away string
-	for i := 0; served == "" || away == ""; i++ {
+	var whole, served, away string
+	for i := 0; whole == "" || away == ""; i++ {
 		if name := fmt.Sprint("q", i); slices.Contains(needed, owner("{"+name+"}")) {
-			served = name
+			whole, served = served, name
 		} else {
 			away = name
 		}
 	}
-	set := limits.Set{Queues: map[string]limits.Queue{served: {Partitions: 8}, away: {}}}
+	set := limits.Set{Queues: map[string]limits.Queue{served: {Partitions: 8, Limits: []limits.Limit{{Name: "account", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10), Burst: 1}}}, whole: {}, away: {}}}
 	if err := operate.Publish(t.Context(), cluster.Client(), set); err != nil {
 		t.Fatal(err)
 	}
@@ -60,6 +61,12 @@ func TestStatusWithoutANode(t *testing.T) {
 	}
 	_ = reader.Close()
 
+	for _, command := range [][]string{{"tenants"}, {"failures"}, {"limits", "show"}, {"audit"}} {
+		out, errText, code := enqueue(t, "", append(command, "--redis", url)...)
+		if code != exitPartial || strings.Contains(out, away) || !strings.Contains(errText, away) || command[0] == "limits" && !strings.Contains(out, served) {
+			t.Errorf("%s: %s%s exit code %d\nwant what the other queues have, and an error of queue %q", command, out, errText, code, away)
+		}
+	}
 	out, errText, code = enqueue(t, "", "status", "--queue", served, "--redis", url)
 	if code != exitOK || !strings.Contains(out, shown) || !strings.Contains(out, missing) {
 		t.Errorf("%s%s exit code %d\nwant %q and %q", out, errText, code, shown, missing)

@@ -103,14 +103,6 @@ batch is taken to go where most jobs of the tenant wait.`,
 	return cmd
 }
 
-// withQueue is eachQueue for the one queue that has to be named.
-func (o *options) withQueue(ctx context.Context, name string, f func(redis.UniversalClient) error) error {
-	if name == "" {
-		return usageError{errors.New("--queue: say which queue")}
-	}
-	return o.eachQueue(ctx, name, func(client redis.UniversalClient, _ string) error { return f(client) })
-}
-
 // withJob connects, and calls f with the queue of a job.
 func (o *options) withJob(ctx context.Context, name, id string, f func(client redis.UniversalClient, name string) error) error {
 	client, err := o.connect(ctx)

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"net/url"
 	"strings"
@@ -45,27 +47,34 @@ func failures(cmd *cobra.Command, o *options, name, tenant string) error {
 			return printAnswer(ctx, out, client, query, "queues", name, "failures")
 		})
 	}
-	w, groups, now := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), 0, time.Now()
-	var again []string // queues whose jobs failed and are not given up
-	fmt.Fprintln(w, "QUEUE\tKIND\tOUTCOME\tJOBS\tTENANTS\tNEWEST\tREASON\tEXAMPLE")
-	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
+	type failed struct {
+		queue  string
+		groups []inspect.FailureGroup
+		again  bool // jobs wait for another attempt
+	}
+	all, unread, err := readQueues(ctx, o, name, readPatience, func(ctx context.Context, client redis.UniversalClient, name string) (failed, error) {
 		in := inspect.New(client)
-		list, err := in.Failures(ctx, name, tenant)
+		groups, err := in.Failures(ctx, name, tenant)
 		if err != nil {
-			return err
-		}
-		for _, g := range list {
-			groups++
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s ago\t%s\t%s\n", name, printable(g.Kind), g.Outcome, g.Jobs, g.Tenants, ago(g.Newest, now), printable(g.Reason), printable(g.ID))
+			return failed{}, err
 		}
 		page, err := in.ListJobs(ctx, name, inspect.JobQuery{State: lifecycle.StateRetry, Tenant: tenant, Limit: 1})
-		if len(page.Jobs) > 0 {
-			again = append(again, "enqueue jobs list --queue "+name+" --state retry")
-		}
-		return err
+		return failed{name, groups, len(page.Jobs) > 0}, err
 	})
 	if err != nil {
 		return err
+	}
+	w, groups, now := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), 0, time.Now()
+	var again []string
+	fmt.Fprintln(w, "QUEUE\tKIND\tOUTCOME\tJOBS\tTENANTS\tNEWEST\tREASON\tEXAMPLE")
+	for _, f := range all {
+		for _, g := range f.groups {
+			groups++
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s ago\t%s\t%s\n", f.queue, printable(g.Kind), g.Outcome, g.Jobs, g.Tenants, ago(g.Newest, now), printable(g.Reason), printable(g.ID))
+		}
+		if f.again {
+			again = append(again, "enqueue jobs list --queue "+f.queue+" --state retry")
+		}
 	}
 	if groups == 0 {
 		_, err = fmt.Fprintln(out, "no job has failed for good")
@@ -75,7 +84,7 @@ func failures(cmd *cobra.Command, o *options, name, tenant string) error {
 	if err == nil && len(again) > 0 {
 		_, err = fmt.Fprintf(out, "jobs wait for another attempt: %s\n", strings.Join(again, "; "))
 	}
-	return err
+	return cmp.Or(err, partly(unread))
 }
 
 // ago is how long ago a moment was, in one unit.

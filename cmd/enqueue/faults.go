@@ -37,13 +37,23 @@ func printFaults(out io.Writer, name string, faults []inspect.Fault) error {
 	return err
 }
 
-// printFaultsOf shows the faults of a queue that Redis could not read: they may say why.
-func printFaultsOf(ctx context.Context, client redis.UniversalClient, name string, unread error, out io.Writer) error {
+// faultyError is why a queue could not be read: its faults may say why.
+type faultyError struct {
+	error
+	queue  string
+	faults []inspect.Fault
+}
+
+func (e faultyError) Unwrap() error { return e.error }
+
+// withFaults adds its faults to the error of a queue that Redis could not read.
+func withFaults(ctx context.Context, client redis.UniversalClient, name string, unread error) error {
 	if _, answered := errors.AsType[redis.Error](unread); !answered {
-		return nil
+		return unread
 	}
-	if faults, err := inspect.Faults(ctx, client, name); err == nil {
-		return printFaults(out, name, faults)
+	faults, err := inspect.Faults(ctx, client, name)
+	if err != nil {
+		return unread
 	}
-	return nil
+	return faultyError{unread, name, faults}
 }

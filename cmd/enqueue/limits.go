@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -76,51 +77,58 @@ func limitsShow(cmd *cobra.Command, o *options, name, tenant string) error {
 			return printAnswer(ctx, cmd.OutOrStdout(), client, nil, "queues", name, "limits")
 		})
 	}
-	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "QUEUE\tLIMIT\tPER\tALGORITHM\tADMITS\tFROM\tUNTIL\tWHY")
-	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
-		all, err := inspect.LimitsInForce(ctx, client, name, tenant)
-		if err != nil {
-			return err
-		}
-		if tenant != "" {
-			overrides, err := inspect.Overrides(ctx, client, name, tenant)
-			if err != nil {
-				return err
-			}
-			for _, o := range overrides {
-				if !slices.ContainsFunc(all, func(f limits.Effective) bool { return f.Name == o.Name }) {
-					all = append(all, o.Effective) // its limit is gone
-				}
-			}
-		}
-		for _, f := range all {
-			why, until := "-", "-"
-			if f.From == "override" {
-				why, until = f.Actor+": "+f.Reason, "cleared"
-				if !f.Until.IsZero() {
-					until = when(f.Until, time.Now())
-				}
-			}
-			if f.NotInEffect != "" {
-				why = f.NotInEffect
-			}
-			admits := f.String()
-			if f.Unit != "" {
-				admits += " of " + f.Unit
-			}
-			if f.For != limits.Both {
-				admits += " for " + string(f.For)
-			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, f.Name, cmp.Or(strings.Join(f.Per, ", "), "-"),
-				cmp.Or(string(f.Algorithm), "-"), admits, f.From, until, printable(why))
-		}
-		return nil
+	rows, unread, err := readQueues(ctx, o, name, readPatience, func(ctx context.Context, client redis.UniversalClient, name string) (string, error) {
+		return limitRows(ctx, client, name, tenant)
 	})
 	if err != nil {
 		return err
 	}
-	return w.Flush()
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "QUEUE\tLIMIT\tPER\tALGORITHM\tADMITS\tFROM\tUNTIL\tWHY")
+	fmt.Fprint(w, strings.Join(rows, ""))
+	return cmp.Or(w.Flush(), partly(unread))
+}
+
+// limitRows are the lines of a queue's limits.
+func limitRows(ctx context.Context, client redis.UniversalClient, name, tenant string) (string, error) {
+	all, err := inspect.LimitsInForce(ctx, client, name, tenant)
+	if err != nil {
+		return "", err
+	}
+	if tenant != "" {
+		overrides, err := inspect.Overrides(ctx, client, name, tenant)
+		if err != nil {
+			return "", err
+		}
+		for _, o := range overrides {
+			if !slices.ContainsFunc(all, func(f limits.Effective) bool { return f.Name == o.Name }) {
+				all = append(all, o.Effective) // its limit is gone
+			}
+		}
+	}
+	var rows strings.Builder
+	for _, f := range all {
+		why, until := "-", "-"
+		if f.From == "override" {
+			why, until = f.Actor+": "+f.Reason, "cleared"
+			if !f.Until.IsZero() {
+				until = when(f.Until, time.Now())
+			}
+		}
+		if f.NotInEffect != "" {
+			why = f.NotInEffect
+		}
+		admits := f.String()
+		if f.Unit != "" {
+			admits += " of " + f.Unit
+		}
+		if f.For != limits.Both {
+			admits += " for " + string(f.For)
+		}
+		fmt.Fprintf(&rows, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, f.Name, cmp.Or(strings.Join(f.Per, ", "), "-"),
+			cmp.Or(string(f.Algorithm), "-"), admits, f.From, until, printable(why))
+	}
+	return rows.String(), nil
 }
 
 // which names the limit of a tenant that is changed.

@@ -10,17 +10,13 @@ import (
 	"log/slog"
 	"os"
 	"os/user"
-	"slices"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/headgate/headgate/internal/auditfile"
-	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/settings"
-	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/operate"
 )
 
@@ -125,35 +121,4 @@ func wrong(err error) error {
 		return usageError{oneLine(err)}
 	}
 	return err
-}
-
-// selected are the queues that --queue means: one, or all.
-func selected(ctx context.Context, client redis.UniversalClient, name string) ([]string, error) {
-	names, err := inspect.Queues(ctx, client)
-	if err != nil || name == "" {
-		return names, err
-	}
-	if !slices.Contains(names, name) {
-		return nil, usageError{fmt.Errorf("--queue: there is no queue %.60q%s", name, check.Suggest(name, names))}
-	}
-	return []string{name}, nil
-}
-
-// eachQueue connects, and calls f for each queue that --queue means.
-func (o *options) eachQueue(ctx context.Context, name string, f func(client redis.UniversalClient, name string) error) error {
-	client, err := o.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	names, err := selected(ctx, client, name)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if err := f(client, name); err != nil {
-			return wrong(err)
-		}
-	}
-	return nil
 }

@@ -22,9 +22,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/headgate/headgate/dashboard/api"
-	"github.com/headgate/headgate/internal/fanout"
 	"github.com/headgate/headgate/queue/inspect"
-	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/queue/workers"
 )
 
@@ -95,8 +93,7 @@ func watchStatus(ctx context.Context, o *options, name string, top int, every ti
 	}
 }
 
-// statusPatience is how long a queue may take, once another one has answered. The node of a Cluster on which it is may be
-// away.
+// statusPatience is shorter than readPatience: the status may be watched.
 const statusPatience = 10 * time.Second
 
 // queueStatus is a queue with its tenants, the largest backlog first.
@@ -129,39 +126,19 @@ func status(ctx context.Context, o *options, name string, top int, out io.Writer
 	if o.json {
 		return statusJSON(ctx, o, name, out)
 	}
-	client, err := o.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	names, err := selected(ctx, client, name)
-	if err != nil {
-		return err
-	}
-	read, errs := fanout.Ask(ctx, statusPatience, names, func(ctx context.Context, name string) (queueStatus, error) {
-		return readStatus(ctx, client, name, top)
+	all, unread, err := readQueues(ctx, o, name, statusPatience, func(ctx context.Context, client redis.UniversalClient, name string) (queueStatus, error) {
+		s, err := readStatus(ctx, client, name, top)
+		return s, withFaults(ctx, client, name, err)
 	})
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	all, unread := []queueStatus{}, []error(nil)
-	for i, err := range errs {
-		switch {
-		case err == nil:
-			all = append(all, read[i])
-		case name == "" && errors.Is(err, validation.ErrNotFound):
-			// It was deleted meanwhile.
-		case err == context.DeadlineExceeded:
-			unread = append(unread, fmt.Errorf("queue %q did not answer within %v", names[i], statusPatience))
-		default:
-			unread = append(unread, err)
-			if err := printFaultsOf(ctx, client, names[i], err, out); err != nil {
+	for _, err := range unread {
+		if faulty, ok := errors.AsType[faultyError](err); ok {
+			if err := printFaults(out, faulty.queue, faulty.faults); err != nil {
 				return err
 			}
 		}
 	}
-	if len(all) == 0 && unread != nil {
-		return wrong(errors.Join(unread...))
+	if err != nil {
+		return err
 	}
 	if err := printStatus(out, all, time.Now()); err != nil {
 		return err
@@ -169,10 +146,7 @@ func status(ctx context.Context, o *options, name string, top int, out io.Writer
 	if err := o.printLimitsFiles(ctx, out); err != nil {
 		return err
 	}
-	if unread != nil {
-		return partialError{errors.Join(unread...)}
-	}
-	return nil
+	return partly(unread)
 }
 
 // statusJSON prints the queues, or one of them.

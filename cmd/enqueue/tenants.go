@@ -45,34 +45,42 @@ func tenants(cmd *cobra.Command, o *options, name string, only inspect.TenantFil
 			return tenantsJSON(ctx, cmd.OutOrStdout(), client, name, only)
 		})
 	}
-	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "QUEUE\tTENANT\tWAITING\tDONE\tKEEPS\tWEIGHT\tPAUSED\tOVERRIDES")
-	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
-		return eachTenant(ctx, inspect.New(client), name, only, func(t inspect.TenantRow) error {
-			var paused, changed []string
-			for _, p := range t.Pauses {
-				text := p.Text(time.Now())
-				if p.Tenant == "" {
-					text = "with its queue " + text
-				}
-				paused = append(paused, text)
-			}
-			overrides, err := overridesOf(ctx, client, name, t)
-			if err != nil {
-				return err
-			}
-			for _, f := range overrides {
-				changed = append(changed, f.Name+" "+f.String())
-			}
-			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", name, printable(t.Tenant), t.Waiting, t.Done, keeps(t.Stored, t.StoredBytes), strconv.FormatFloat(t.Weight, 'g', -1, 64),
-				printable(cmp.Or(strings.Join(paused, "; "), "-")), cmp.Or(strings.Join(changed, "; "), "-"))
-			return nil
-		})
+	rows, unread, err := readQueues(ctx, o, name, readPatience, func(ctx context.Context, client redis.UniversalClient, name string) (string, error) {
+		return tenantRows(ctx, client, name, only)
 	})
 	if err != nil {
 		return err
 	}
-	return w.Flush()
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "QUEUE\tTENANT\tWAITING\tDONE\tKEEPS\tWEIGHT\tPAUSED\tOVERRIDES")
+	fmt.Fprint(w, strings.Join(rows, ""))
+	return cmp.Or(w.Flush(), partly(unread))
+}
+
+// tenantRows are the lines of a queue's tenants.
+func tenantRows(ctx context.Context, client redis.UniversalClient, name string, only inspect.TenantFilter) (string, error) {
+	var rows strings.Builder
+	err := eachTenant(ctx, inspect.New(client), name, only, func(t inspect.TenantRow) error {
+		var paused, changed []string
+		for _, p := range t.Pauses {
+			text := p.Text(time.Now())
+			if p.Tenant == "" {
+				text = "with its queue " + text
+			}
+			paused = append(paused, text)
+		}
+		overrides, err := overridesOf(ctx, client, name, t)
+		if err != nil {
+			return err
+		}
+		for _, f := range overrides {
+			changed = append(changed, f.Name+" "+f.String())
+		}
+		fmt.Fprintf(&rows, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", name, printable(t.Tenant), t.Waiting, t.Done, keeps(t.Stored, t.StoredBytes), strconv.FormatFloat(t.Weight, 'g', -1, 64),
+			printable(cmp.Or(strings.Join(paused, "; "), "-")), cmp.Or(strings.Join(changed, "; "), "-"))
+		return nil
+	})
+	return rows.String(), err
 }
 
 // tenantsJSON prints all pages of a queue's tenants as one.
