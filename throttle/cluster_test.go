@@ -173,6 +173,23 @@ func concurrentCalls(t *testing.T, client redis.UniversalClient) {
 			}
 		})
 	}
+	t.Run("ended calls", func(t *testing.T) {
+		c := newClocked(t, client, inFlightOf(callers, time.Hour))
+		var held []*Reservation
+		for i := range keys * callers {
+			held = append(held, hold(t, c.Limiter, fmt.Sprint(i%keys)))
+		}
+		var ending sync.WaitGroup
+		for _, r := range held {
+			ending.Go(func() { release(t, r) })
+		}
+		ending.Wait()
+		for key := range keys {
+			if d, err := c.Peek(t.Context(), 1, fmt.Sprint(key)); err != nil || d.Remaining != callers {
+				t.Errorf("key %d has %d permits left, %v; want all %d", key, d.Remaining, err, callers)
+			}
+		}
+	})
 }
 
 // oneNodeAway: what a dead node does not know does not keep the others from

@@ -57,10 +57,10 @@ type call struct {
 	err      error
 }
 
-// together returns the group in which calls of a mode share round trips.
-func (l *Limiter) together(mode string) *coalesce.Group[*call] {
+// together returns a group in which calls share round trips, each made by send.
+func together(send func(ctx context.Context, calls []*call) error) *coalesce.Group[*call] {
 	return &coalesce.Group[*call]{MaxCalls: maxTogether, Slow: slow, Send: func(ctx context.Context, calls []*call) {
-		err := l.send(ctx, mode, calls)
+		err := send(ctx, calls)
 		for _, c := range calls {
 			c.err = cmp.Or(c.err, err)
 		}
@@ -95,6 +95,11 @@ type request struct {
 	sent   time.Time // of a short script
 }
 
+// deciding returns send for a mode.
+func (l *Limiter) deciding(mode string) func(ctx context.Context, calls []*call) error {
+	return func(ctx context.Context, calls []*call) error { return l.send(ctx, mode, calls) }
+}
+
 // send asks Redis for decisions. It stores the error of one call in the call, and returns
 // an error that all calls have.
 func (l *Limiter) send(ctx context.Context, mode string, calls []*call) error {
@@ -104,22 +109,13 @@ func (l *Limiter) send(ctx context.Context, mode string, calls []*call) error {
 		}
 		return l.do(ctx, l.takeRequest(mode, calls))
 	}
-	all := l.requests(mode, calls)
-	if len(all) > 1 {
-		l.doAll(ctx, all)
-		return nil
-	}
-	return l.do(ctx, all[0])
+	return l.doAll(ctx, l.requests(mode, calls))
 }
 
 // requests returns what to ask for several calls: a script for each slot of a cluster,
 // or two where the short script knows the answer to some of the calls.
 func (l *Limiter) requests(mode string, calls []*call) (all []request) {
-	groups := [][]*call{calls}
-	if l.spread() {
-		groups = byTag(calls)
-	}
-	for _, group := range groups {
+	for _, group := range l.bySlot(calls) {
 		known, others := []*call(nil), group
 		if short := l.short[form(mode)]; short != nil {
 			known, others = short.sort(group)
@@ -140,8 +136,11 @@ func (l *Limiter) do(ctx context.Context, r request) error {
 	return l.finish(ctx, r, reply, err)
 }
 
-// doAll runs several requests in one pipeline.
-func (l *Limiter) doAll(ctx context.Context, all []request) {
+// doAll runs requests, several of them in one pipeline.
+func (l *Limiter) doAll(ctx context.Context, all []request) error {
+	if len(all) == 1 {
+		return l.do(ctx, all[0])
+	}
 	pipe := l.client.Pipeline()
 	replies := make([]func() (any, error), len(all))
 	for i, r := range all {
@@ -156,12 +155,16 @@ func (l *Limiter) doAll(ctx context.Context, all []request) {
 			}
 		}
 	}
+	return nil
 }
 
 // finish reads a reply, and asks take.lua about the calls that the short script did not know.
 func (l *Limiter) finish(ctx context.Context, r request, reply any, err error) error {
-	if r.script == takeScript {
+	switch r.script {
+	case takeScript:
 		return l.answer(r, reply, err)
+	case releaseScript:
+		return settled(err)
 	}
 	if err != nil {
 		return fmt.Errorf("throttle: decide: %w", err)
@@ -194,8 +197,11 @@ func (l *Limiter) spread() bool {
 	}
 }
 
-// byTag groups calls by the hash tag of their key.
-func byTag(calls []*call) [][]*call {
+// bySlot groups calls by the hash tag of their key, if their keys may live on different servers.
+func (l *Limiter) bySlot(calls []*call) [][]*call {
+	if len(calls) == 1 || !l.spread() {
+		return [][]*call{calls}
+	}
 	var groups [][]*call
 	at := map[string]int{}
 	for _, c := range calls {

@@ -143,6 +143,45 @@ func TestCallsShareRoundTrips(t *testing.T) {
 	}
 }
 
+// TestReleasesShareRoundTrips: so do calls that end, and each gives back its own permit.
+func TestReleasesShareRoundTrips(t *testing.T) {
+	const callers = 64
+	l, trips := hooked(t, bucket("1000/s", 1000), inFlightOf(100, time.Hour))
+	var held []*Reservation
+	for i := range callers {
+		held = append(held, hold(t, l, fmt.Sprint("call", i%3)))
+	}
+	stays, left := hold(t, l, "call0"), hold(t, l, "call1")
+	letGo := trips.hold()
+	var all sync.WaitGroup
+	for i, r := range held {
+		all.Go(func() { release(t, r) })
+		if i == coalesce.MaxFlights-1 {
+			for trips.counted() < coalesce.MaxFlights {
+				time.Sleep(ms)
+			}
+		}
+	}
+	stand(t, l.ending, callers-coalesce.MaxFlights)
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	if err := left.Release(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v; want the error of its context", err)
+	}
+	stand(t, l.ending, callers-coalesce.MaxFlights+1) // its permit comes back all the same
+	letGo()
+	all.Wait()
+	for i, want := range []int64{1, 0, 0} {
+		if n := l.client.ZCard(t.Context(), l.bucket(l.limits[1], fmt.Sprint("call", i))).Val(); n != want {
+			t.Errorf("%d permits of call%d are held, want %d", n, i, want)
+		}
+	}
+	if got := trips.counted(); got != coalesce.MaxFlights+1 {
+		t.Errorf("%d round trips for %d calls, want %d", got, callers, coalesce.MaxFlights+1)
+	}
+	release(t, stays)
+}
+
 // TestLoneCallsGoAtOnce: one after the other each call is a round trip, and no
 // goroutine or timer is left of it.
 func TestLoneCallsGoAtOnce(t *testing.T) {

@@ -71,6 +71,7 @@ type Limiter struct {
 	short   [2]*short // the same; nil: none knows them
 	taking  *coalesce.Group[*call]
 	placing *coalesce.Group[*call]
+	ending  *coalesce.Group[*call] // of permits of concurrency limits
 	leases  leases
 }
 
@@ -134,7 +135,7 @@ func New(client redis.UniversalClient, prefix string, limits ...Limit) (*Limiter
 	for form := range l.specs {
 		l.specs[form], l.short[form] = l.specArgs(form == shape), newShort(limits, form)
 	}
-	l.taking, l.placing = l.together(modeTake), l.together(modeReserve)
+	l.taking, l.placing, l.ending = together(l.deciding(modeTake)), together(l.deciding(modeReserve)), together(l.release)
 	if limits[0].Shards > 1 {
 		if err := l.split(); err != nil {
 			return nil, err

@@ -1,6 +1,6 @@
--- release.lua: free the permits of a call that used what it reserved.
+-- release.lua: free the permits of calls that used what they reserved.
 --
--- KEYS      sets of permits, one for each concurrency limit
--- ARGV[1]   id of the call
-for i = 1, #KEYS do redis.pcall('ZREM', KEYS[i], ARGV[1]) end -- one may have become another algorithm's
+-- KEYS      sets of permits, one for each permit
+-- ARGV[i]   id of the call that holds the permit of KEYS[i]
+for i = 1, #KEYS do redis.pcall('ZREM', KEYS[i], ARGV[i]) end -- one may have become another algorithm's
 return 1

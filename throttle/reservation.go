@@ -118,8 +118,8 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 }
 
 // Release ends the reservation of a call that took what was reserved, and gives its
-// permits of concurrency limits back. Without a concurrency limit it need not be
-// called: it does not ask Redis and returns nil.
+// permits of concurrency limits back, also if ctx ends meanwhile. Without a concurrency
+// limit it need not be called: it does not ask Redis and returns nil.
 func (r *Reservation) Release(ctx context.Context) error {
 	return r.end(ctx, r.call.n, (*redisscript.Script).Run)
 }
@@ -143,7 +143,14 @@ func (r *Reservation) end(ctx context.Context, actual int64, run runScript) erro
 		return nil
 	}
 	if actual == c.n {
-		return settled(run(releaseScript, ctx, l.client, l.permits(c), c.id))
+		sent, err := l.ending.Do(ctx, c)
+		if err == nil {
+			return c.err
+		}
+		if sent == nil { // its permit would be held for the rest of its lease
+			go func() { _, _ = l.ending.Do(context.WithoutCancel(ctx), c) }()
+		}
+		return settled(err)
 	}
 	// It is more than twice what any limit holds, and exact in Lua.
 	actual = min(actual, exact/4)
@@ -154,25 +161,33 @@ func (r *Reservation) end(ctx context.Context, actual int64, run runScript) erro
 	for _, mark := range c.marks {
 		args = append(args, mark)
 	}
-	return settled(run(settleScript, ctx, l.client, c.buckets, args...))
+	_, err := run(settleScript, ctx, l.client, c.buckets, args...)
+	return settled(err)
 }
 
 // settled returns the error of a reservation that was ended.
-func settled(_ any, err error) error {
+func settled(err error) error {
 	if err != nil {
 		return fmt.Errorf("throttle: settle: %w", err)
 	}
 	return nil
 }
 
-// permits returns the buckets of a call that hold its permits.
-func (l *Limiter) permits(c *call) (keys []string) {
-	for i, limit := range l.limits {
-		if limit.Algorithm == Concurrency {
-			keys = append(keys, c.buckets[i])
+// release gives the permits of ended calls back.
+func (l *Limiter) release(ctx context.Context, calls []*call) error {
+	var all []request
+	for _, group := range l.bySlot(calls) {
+		r := request{calls: group, script: releaseScript}
+		for _, c := range group {
+			for i, limit := range l.limits {
+				if limit.Algorithm == Concurrency {
+					r.keys, r.args = append(r.keys, c.buckets[i]), append(r.args, c.id)
+				}
+			}
 		}
+		all = append(all, r)
 	}
-	return keys
+	return l.doAll(ctx, all)
 }
 
 // ids are unique among all processes: a random start and a count.

@@ -272,7 +272,7 @@ var limiterMutants = []mutant{
 		"missing write", "calls that share a round trip have a permit each", "throttle TestReservationsAreAlike",
 	},
 	{
-		"throttle/release.lua", `for i = 1, #KEYS do redis.pcall('ZREM', KEYS[i], ARGV[1]) end -- one may have become another algorithm's`, `for i = 1, #KEYS do redis.pcall('ZSCORE', KEYS[i], ARGV[1]) end`,
+		"throttle/release.lua", `for i = 1, #KEYS do redis.pcall('ZREM', KEYS[i], ARGV[i]) end -- one may have become another algorithm's`, `for i = 1, #KEYS do redis.pcall('ZSCORE', KEYS[i], ARGV[i]) end`,
 		"missing write", "a call that ended holds no permit", "throttle TestEndedCallsHoldNoPermit",
 	},
 	{
