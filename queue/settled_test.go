@@ -285,3 +285,29 @@ func TestSettledNowhere(t *testing.T) {
 		t.Errorf("faults: %s", text)
 	}
 }
+
+// TestSlotOfALease: a job that missed slots gets one under a shared limit only where its permits are still leased at the
+// end of the slot, and takes them.
+func TestSlotOfALease(t *testing.T) {
+	t.Parallel()
+	l := newLeased(t, redistest.Any(t), sharedLimit(throttle.LeakyBucket, 10, 0))
+	home := l.layout.Home("a")
+	bucket := store.Key(home, "b:account:")
+	for permits, want := range map[int64]string{1: "park", 4: "go"} {
+		id := (&rig{client: NewClient(l.client), queue: "q"}).add(t, nil)
+		(&rig{server: redistest.Any(t), queue: home}).hold(t, id, "w:1")
+		from := time.Now().Add(100 * time.Millisecond).UnixMicro()
+		text := fmt.Sprintf("l 1 1 0 1000000 0 0 0 100000 1 0 %d 0 %d 0 %d 0", from, from, from+permits*100_000)
+		if err := l.client.Set(t.Context(), bucket, text, time.Minute).Err(); err != nil {
+			t.Fatal(err)
+		}
+		reply, err := store.SlotScript.Run(t.Context(), l.client, store.ScriptKeys(home), home, (2 * store.Horizon).Microseconds(), store.Horizon.Microseconds(), "",
+			id, "w:1", "a", "", "call", 1, "", time.Minute.Microseconds())
+		if err != nil || reply.([]any)[0] != want {
+			t.Fatalf("%d permits: %v, %v; want %s", permits, reply, err, want)
+		}
+		if now := l.client.Get(t.Context(), bucket).Val(); (now != text) != (want == "go") {
+			t.Errorf("%d permits: %s: the bucket is %s, and was %s", permits, want, now, text)
+		}
+	}
+}

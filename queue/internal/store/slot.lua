@@ -32,6 +32,7 @@ end
 -- and what held_by returns.
 local function go(job, lane)
   set_calendars(ARGV[4])
+  limit_account_within(tonumber(ARGV[3]))
   local limits = lane_limits(kind_of(lane) and lane or lane_of_kind(lane, kind), now)
   -- Its slot was missed. If no later slot was given, it moves to now, and only the time
   -- since is lost.
