@@ -107,6 +107,32 @@ func TestRampOverDays(t *testing.T) {
 	}
 }
 
+// TestRampIsKept: a sender is not new again while it calls, be its calls counted or not, nor because the limit's period is
+// long.
+func TestRampIsKept(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	for period, least := range map[time.Duration]time.Duration{day: 29 * day, 1000 * time.Hour: 83 * day} {
+		limit := rampedTo(throttle.TokenBucket, nil)
+		limit.Rate.Period, limit.Ramp.From.Period, limit.Ramp.Over, limit.Burst = period, period, 30*period, 2000
+		w := warm(t, limit)
+		client, key := w.server.Client(), store.Key(w.queue, "ramp:new-domains:a")
+		w.script = store.NewScript(`
+local now = tonumber(ARGV[3])
+commit_all(lane_limits(ARGV[5], now).all, now, now, costs_read())
+return 1`)
+		begins := time.Now()
+		for calls, later := range []time.Duration{0, time.Hour, 2 * day, 4 * day} {
+			w.take(begins.Add(later), "a", 0)
+			kept := client.PTTL(t.Context(), key).Val()
+			if again := later != time.Hour; kept > least != again {
+				t.Errorf("a limit for %v: after call %d, %v later, its ramp is kept for %v; want more than %v: %v", period, calls+1, later, kept, least, again)
+			}
+			client.PExpire(t.Context(), key, 20*day)
+		}
+	}
+}
+
 // TestRampOfAnAttribute: the ramp of a sender begins with its own first call, and all tenants share it.
 func TestRampOfAnAttribute(t *testing.T) {
 	t.Parallel()

@@ -19,7 +19,7 @@ var rampMutants = []mutant{
 		"missing write", "a ramp goes on later by as long as it was held", "queue TestRampIsHeld",
 	},
 	{
-		"queue/internal/store/lanes.lua", `if entry.growing then return end`, ``,
+		"queue/internal/store/lanes.lua", `if kept_at then`, `if false then`,
 		"missing condition", "a ramp begins with the first call, and not anew with each", "queue TestRampOverDays",
 	},
 	{

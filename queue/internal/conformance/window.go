@@ -73,11 +73,21 @@ func (w *Window) Add(span Span, calls []Call, tell func(at, n, last int64)) (cou
 			in -= w.calls[from].N
 		}
 		if i+1 == len(w.calls) || w.calls[i+1].At > w.calls[i].At { // of calls of one moment, the last one has all
-			tell(w.calls[i].At, in, w.calls[i].N)
+			tell(w.calls[i].At, in, w.last(i))
 		}
 	}
 	w.forget(span)
 	return calls
+}
+
+// last returns what the last call of a moment took, of which w.calls[i] is the latest record: there are others of what
+// was given back, or settled.
+func (w *Window) last(i int) int64 {
+	all, most := int64(0), int64(0)
+	for at := w.calls[i].At; i >= 0 && w.calls[i].At == at; i-- {
+		all, most = all+w.calls[i].N, max(most, w.calls[i].N)
+	}
+	return max(0, min(all, most))
 }
 
 // newest returns the moment of the latest call; 0 without calls.

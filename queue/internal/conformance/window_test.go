@@ -78,6 +78,39 @@ func TestWindow(t *testing.T) {
 	})
 }
 
+// TestLastOfAMoment: what the last call of a window took is not what was given back of it, or settled. A leaky bucket
+// allows that call beside what flows.
+func TestLastOfAMoment(t *testing.T) {
+	for name, test := range map[string]struct {
+		calls [][]int64 // of one moment, as they become known
+		want  int64
+	}{
+		"a call":                         {[][]int64{{1}}, 1},
+		"two calls":                      {[][]int64{{1, 1}}, 1},
+		"cancelled":                      {[][]int64{{1, -1}}, 0},
+		"cancelled later":                {[][]int64{{1}, {-1}}, 0},
+		"cancelled beside another":       {[][]int64{{1, 1}, {-1}}, 1},
+		"cancelled as it becomes known":  {[][]int64{{-1, 1}}, 0},
+		"settled for less":               {[][]int64{{2000}, {-2000, 1500}}, 1500},
+		"settled for nothing":            {[][]int64{{2000}, {-2000}}, 0},
+		"settled for more than it asked": {[][]int64{{2000}, {-2000, 2500}}, 2500},
+	} {
+		var w Window
+		w.Add(Span{Length: 1e6}, []Call{{At: 1, N: 7}}, func(int64, int64, int64) {})
+		var last int64
+		for _, some := range test.calls {
+			var calls []Call
+			for _, n := range some {
+				calls = append(calls, Call{At: 2, N: n})
+			}
+			w.Add(Span{Length: 1e6}, calls, func(_, _, n int64) { last = n })
+		}
+		if last != test.want {
+			t.Errorf("%s: the last call took %d, want %d", name, last, test.want)
+		}
+	}
+}
+
 // TestWindowForgets: it keeps a window and the time in which calls may be late, and of fixed windows less.
 func TestWindowForgets(t *testing.T) {
 	const day = int64(24 * 3600 * 1e6)

@@ -290,7 +290,8 @@ end
 local growth
 local function ramps()
   if growth then return growth end
-  local KEPT_MS = 2592000000 -- a sender that was quiet for 30 days begins anew
+  local KEPT_MS = 2592000000 -- a sender that was quiet for 30 days, or two periods, begins anew
+  local RENEWED_US = 86400000000 -- how long after it was kept the last time it is kept again, if no call was counted
   local TELL = 18000 -- what 20 calls leave in a state
   local KEEPS, ONE = 0.99, 1000
   local planned = {} -- the states that this script has planned, by bucket
@@ -298,12 +299,14 @@ local function ramps()
 
   local function key_of(bucket) return headgate .. 'ramp:' .. string.sub(bucket, #headgate + 3) end
 
+  local function kept_ms(entry) return int(math.max(KEPT_MS, math.ceil(entry.ramp.period / 500))) end
+
   local function state_of(entry) return planned[entry.key] or ramp_read(read('GET', key_of(entry.key))) end
 
   local function save(entry, state)
     local was = planned[entry.key]
     planned[entry.key] = state
-    plan('SET', key_of(entry.key), ramp_write(state), 'PX', KEPT_MS)
+    plan('SET', key_of(entry.key), ramp_write(state), 'PX', kept_ms(entry))
     undo(function() planned[entry.key] = was end)
   end
 
@@ -324,7 +327,7 @@ local function ramps()
   -- spec returns a limit as it is for a bucket now, and when it grows next.
   function growth.spec(entry, spec, now)
     local ramp, state = entry.ramp, state_of(entry)
-    entry.growing = state ~= nil
+    entry.kept_at = state and state.counted
     local at, following = window_of(spec, now)
     local age = 0
     if state then age = math.max(0, at - start_of(ramp, state, now)) end
@@ -350,10 +353,15 @@ local function ramps()
     return grown, till
   end
 
-  -- begin notes the first call of a bucket.
+  -- begin notes the first call of a bucket, and keeps the state of one that goes on, because the ends of direct calls are
+  -- not counted.
   function growth.begin(entry, now)
-    if entry.growing then return end
-    entry.growing = true
+    local kept_at = entry.kept_at
+    entry.kept_at = now
+    if kept_at then
+      if now - kept_at > RENEWED_US then plan('PEXPIRE', key_of(entry.key), kept_ms(entry)) end
+      return
+    end
     save(entry, {start = window_of(entry.published, now), counted = now, calls = 0, rejected = 0})
   end
 
