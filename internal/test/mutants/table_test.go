@@ -51,3 +51,22 @@ func TestTable(t *testing.T) {
 		}
 	}
 }
+
+// TestUnjudged: a machine that is too busy kills no mutant.
+func TestUnjudged(t *testing.T) {
+	for name, test := range map[string]struct {
+		failed, out string
+		want        bool
+	}{
+		"survived":               {"", "PASS", false},
+		"killed":                 {"TestLaw", "3 calls within 20ms", false},
+		"killed in a later run":  {"TestLaw", "the machine was too busy, and this run does not count: x\n3 calls within 20ms", false},
+		"too busy":               {"TestLaw", "machine too busy: none of 4 runs counts:\nx", true},
+		"hangs":                  {"timeout of TestLaw", "panic: test timed out after 2m0s", false},
+		"too busy until the end": {"timeout of TestLaw", "the machine was too busy, and this run does not count: x\npanic: test timed out after 2m0s", true},
+	} {
+		if got := unjudged(test.failed, test.out); got != test.want {
+			t.Errorf("%s: unjudged: %v, want %v", name, got, test.want)
+		}
+	}
+}

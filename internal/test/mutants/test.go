@@ -91,18 +91,36 @@ func (t *tester) test(m mutant) (r result) {
 	}
 	folder, pattern, _ := strings.Cut(m.by, " ")
 	var failed, out string
-	if filepath.Ext(m.file) == ".lua" {
-		failed, out = t.scriptTest(list, m.file, folder, pattern)
-	} else {
-		failed, out = t.goTest(list, folder, pattern, t.limit)
+	for range tries {
+		if filepath.Ext(m.file) == ".lua" {
+			failed, out = t.scriptTest(list, m.file, folder, pattern)
+		} else {
+			failed, out = t.goTest(list, folder, pattern, t.limit)
+		}
+		if !unjudged(failed, out) {
+			break
+		}
 	}
 	switch {
+	case unjudged(failed, out):
+		return result{verdict: wrong, by: fmt.Sprintf("the machine was too busy to judge in %d runs of %s", tries, failed)}
 	case failed != "":
 		return result{verdict: killed, by: failed}
 	case out != "":
 		return result{verdict: wrong, by: "no test failed, but: " + lastLines(out, 1)}
 	}
 	return result{verdict: survived}
+}
+
+// tries is how often a mutant is tested on a machine that is too busy to judge it.
+const tries = 3
+
+// unjudged reports whether tests failed for no other reason than that the machine was busy.
+func unjudged(failed, out string) bool {
+	if strings.HasPrefix(failed, "timeout of ") {
+		return strings.Contains(out, "this run does not count")
+	}
+	return strings.Contains(out, "machine too busy: none of ")
 }
 
 // goTest runs tests with a changed Go file, or none. Its results are those of failure.
