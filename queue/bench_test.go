@@ -77,122 +77,124 @@ func BenchmarkEnqueue(b *testing.B) {
 
 // BenchmarkWake measures how long a job waits for the permit of the job before it, from the
 // end of one call to the start of the next, with one call at a time.
-func BenchmarkWake(b *testing.B) { byWorkers(b, benchmarkWake) }
+func BenchmarkWake(b *testing.B) { byWorkers(b, wakes) }
 
-func benchmarkWake(b *testing.B, workers int) {
-	wakeWithin(b, func(n int) (took []time.Duration) {
-		server, queue := redistest.Start(b), redistest.Queue(b)
-		one := limits.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}
-		if err := operate.Publish(b.Context(), server.Client(), limits.Set{Queues: map[string]limits.Queue{queue: {Limits: []limits.Limit{one}}}}); err != nil {
-			b.Fatal(err)
+// waking wakes lanes n times, and returns how long each took.
+type waking func(tb testing.TB, workers, n int) []time.Duration
+
+func wakes(tb testing.TB, workers, n int) (took []time.Duration) {
+	server, queue := redistest.Start(tb), redistest.Queue(tb)
+	one := limits.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}
+	if err := operate.Publish(tb.Context(), server.Client(), limits.Set{Queues: map[string]limits.Queue{queue: {Limits: []limits.Limit{one}}}}); err != nil {
+		tb.Fatal(err)
+	}
+	jobs := make([]Job, n+1)
+	for i := range jobs {
+		jobs[i] = Job{Kind: "call", Queue: queue, Tenant: "a", Payload: json.RawMessage(`{}`)}
+	}
+	for _, result := range NewClient(server.Client()).EnqueueMany(tb.Context(), jobs) {
+		if result.Err != nil {
+			tb.Fatal(result.Err)
 		}
-		jobs := make([]Job, n+1)
-		for i := range jobs {
-			jobs[i] = Job{Kind: "call", Queue: queue, Tenant: "a", Payload: json.RawMessage(`{}`)}
+	}
+	var mu sync.Mutex
+	var ended time.Time
+	done := make(chan struct{})
+	stop := start(tb, workers, Config{Redis: server.Options(), Queues: []string{queue}}, func(context.Context, json.RawMessage) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if !ended.IsZero() {
+			took = append(took, time.Since(ended))
 		}
-		for _, result := range NewClient(server.Client()).EnqueueMany(b.Context(), jobs) {
-			if result.Err != nil {
-				b.Fatal(result.Err)
-			}
+		if len(took) == n {
+			close(done)
 		}
-		var mu sync.Mutex
-		var ended time.Time
-		done := make(chan struct{})
-		stop := start(b, workers, Config{Redis: server.Options(), Queues: []string{queue}}, func(context.Context, json.RawMessage) error {
-			mu.Lock()
-			defer mu.Unlock()
-			if !ended.IsZero() {
-				took = append(took, time.Since(ended))
-			}
-			if len(took) == n {
-				close(done)
-			}
-			ended = time.Now()
-			return nil
-		})
-		<-done
-		stop()
-		return took
+		ended = time.Now()
+		return nil
 	})
+	<-done
+	stop()
+	return took
 }
 
 // BenchmarkAnnounce measures how long it takes until a permit that another process adds is
 // used, from before the limit is raised by one call.
-func BenchmarkAnnounce(b *testing.B) { byWorkers(b, benchmarkAnnounce) }
+func BenchmarkAnnounce(b *testing.B) { byWorkers(b, announces) }
 
-func benchmarkAnnounce(b *testing.B, workers int) {
-	wakeWithin(b, func(n int) (took []time.Duration) {
-		server, queue := redistest.Start(b), redistest.Queue(b)
-		raise := func(n int) {
-			if err := operate.Publish(b.Context(), server.Client(), limits.Set{Queues: map[string]limits.Queue{queue: {Limits: []limits.Limit{inFlight(int64(n))}}}}); err != nil {
-				b.Fatal(err)
-			}
+func announces(tb testing.TB, workers, n int) (took []time.Duration) {
+	server, queue := redistest.Start(tb), redistest.Queue(tb)
+	raise := func(n int) {
+		if err := operate.Publish(tb.Context(), server.Client(), limits.Set{Queues: map[string]limits.Queue{queue: {Limits: []limits.Limit{inFlight(int64(n))}}}}); err != nil {
+			tb.Fatal(err)
 		}
-		raise(1)
-		release, called := make(chan struct{}), make(chan struct{}, n+1)
-		for range n + 1 {
-			if _, err := NewClient(server.Client()).Enqueue(b.Context(), Job{Kind: "call", Queue: queue, Tenant: "a", Payload: json.RawMessage(`{}`)}); err != nil {
-				b.Fatal(err)
-			}
+	}
+	raise(1)
+	release, called := make(chan struct{}), make(chan struct{}, n+1)
+	for range n + 1 {
+		if _, err := NewClient(server.Client()).Enqueue(tb.Context(), Job{Kind: "call", Queue: queue, Tenant: "a", Payload: json.RawMessage(`{}`)}); err != nil {
+			tb.Fatal(err)
 		}
-		config := Config{Redis: server.Options(), Queues: []string{queue}, Concurrency: 2 * (n + 1)}
-		stop := start(b, workers, config, func(context.Context, json.RawMessage) error {
-			called <- struct{}{}
-			<-release
-			return nil
-		})
+	}
+	config := Config{Redis: server.Options(), Queues: []string{queue}, Concurrency: 2 * (n + 1)}
+	stop := start(tb, workers, config, func(context.Context, json.RawMessage) error {
+		called <- struct{}{}
+		<-release
+		return nil
+	})
+	<-called
+	for i := range n {
+		raised := time.Now()
+		raise(i + 2)
 		<-called
-		for i := range n {
-			raised := time.Now()
-			raise(i + 2)
-			<-called
-			took = append(took, time.Since(raised))
+		took = append(took, time.Since(raised))
+	}
+	close(release)
+	stop()
+	return took
+}
+
+// TestTimedWake: 99 of 100 lanes are woken within 20 ms.
+func TestTimedWake(t *testing.T) {
+	t.Parallel()
+	measured(t, func(t *testing.T, run *pacer.Run) {
+		for what, wake := range map[string]waking{"after a call of this worker": wakes, "after a change of a limit": announces} {
+			for _, workers := range someWorkers {
+				began := time.Now()
+				took := wake(t, workers, 400)
+				run.Most(fmt.Sprint("99 % of lanes are woken ", what, ", of ", workers), began, time.Now(), ofSorted(took, 0.99), 20*time.Millisecond)
+			}
 		}
-		close(release)
-		stop()
-		return took
 	})
 }
 
-// wakeWithin takes the times of b.N lanes that are woken, and reports them. Of 100 and
-// more, 99 % take at most 20 ms.
-func wakeWithin(b *testing.B, wake func(n int) []time.Duration) {
-	const target, enough = 20 * time.Millisecond, 100
-	measure := func() (p99 time.Duration) {
-		took := wake(b.N)
-		slices.Sort(took)
-		p99 = took[len(took)*99/100]
-		b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
-		b.ReportMetric(float64(p99.Microseconds()), "p99-µs")
-		return p99
-	}
-	if b.N < enough { // too few to judge
-		measure()
-		return
-	}
-	pacer.MeasureIn(b, func(r *pacer.Run) {
-		r.Here()
-		began := time.Now()
-		p99 := measure()
-		r.Most("99 % of lanes are woken", began, time.Now(), p99, target)
-	})
+// ofSorted sorts times, and returns that which a part of them do not exceed.
+func ofSorted(all []time.Duration, part float64) time.Duration {
+	slices.Sort(all)
+	return all[int(part*float64(len(all)))]
 }
 
-// byWorkers runs a benchmark with one worker, and with several workers of which one leads.
-func byWorkers(b *testing.B, run func(b *testing.B, workers int)) {
-	for _, workers := range []int{1, 5} {
-		b.Run(fmt.Sprint("workers=", workers), func(b *testing.B) { run(b, workers) })
+// someWorkers is how many workers there are: one, or several of which one leads.
+var someWorkers = []int{1, 5}
+
+// byWorkers reports how long it takes to wake lanes.
+func byWorkers(b *testing.B, wake waking) {
+	for _, workers := range someWorkers {
+		b.Run(fmt.Sprint("workers=", workers), func(b *testing.B) {
+			took := wake(b, workers, b.N)
+			b.ReportMetric(float64(ofSorted(took, 0.5).Microseconds()), "p50-µs")
+			b.ReportMetric(float64(ofSorted(took, 0.99).Microseconds()), "p99-µs")
+		})
 	}
 }
 
 // start runs workers until stop is called.
-func start(b *testing.B, workers int, config Config, handle func(context.Context, json.RawMessage) error) (stop func()) {
-	ctx, cancel := context.WithCancel(b.Context())
+func start(tb testing.TB, workers int, config Config, handle func(context.Context, json.RawMessage) error) (stop func()) {
+	ctx, cancel := context.WithCancel(tb.Context())
 	ran := make(chan error, workers)
 	for range workers {
 		w, err := New(config)
 		if err != nil {
-			b.Fatal(err)
+			tb.Fatal(err)
 		}
 		Handle(w, "call", handle)
 		go func() { ran <- w.Run(ctx) }()
@@ -202,7 +204,7 @@ func start(b *testing.B, workers int, config Config, handle func(context.Context
 		for range workers {
 			// One of several workers may be stopped while it starts.
 			if err := <-ran; err != nil && !errors.Is(err, context.Canceled) {
-				b.Fatal(err)
+				tb.Fatal(err)
 			}
 		}
 	}
