@@ -234,6 +234,49 @@ func TestViolationsAreNamed(t *testing.T) {
 	}
 }
 
+// TestLoweredLimitOfAGroupIsNamed: it explains why the group exceeded it, however many tenants the group has.
+func TestLoweredLimitOfAGroupIsNamed(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, counted(), nil)
+	publish := func(ofLarge int64) {
+		t.Helper()
+		set := counted(quota("group", 10, func(l *limits.Limit) { l.Per = []string{limits.GroupAttribute} }))
+		set.Queues[r.queue] = set.Queues[""]
+		delete(set.Queues, "")
+		change := limits.Change{Rate: &throttle.Rate{Count: ofLarge, Period: 1000 * time.Hour}}
+		set.Groups = map[string]limits.Group{"large": {Limits: map[string]map[string]limits.Change{r.queue: {"group": change}}}, "small": {}}
+		set.Tenants = map[string]limits.Tenant{"z": {Group: "small"}}
+		for i := range 150 { // more than an entry of the audit has differences
+			set.Tenants[fmt.Sprintf("t%d", i)] = limits.Tenant{Group: "large"}
+		}
+		if err := operate.PublishBy(t.Context(), r.server.Client(), set, ann); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish(3)
+	r.enqueue(t, "t149", 4)
+	r.run(t)
+	until(t, "counted", func() bool {
+		got, _ := r.conformance(t)
+		return slices.Equal(got, []string{"group group=large: 3 of 3"})
+	})
+	publish(2)
+	if _, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.RunNow, operate.Filter{Tenant: "t149"}, ann, nil); err != nil {
+		t.Fatal(err)
+	}
+	var over *inspect.Violation
+	until(t, "counted again", func() bool {
+		_, c := r.conformance(t)
+		over = c.Buckets[0].Hours[len(c.Buckets[0].Hours)-1].Over
+		return over != nil && over.Took == 4
+	})
+	if !slices.ContainsFunc(over.Causes, func(c inspect.Cause) bool {
+		return c.What == inspect.CausedByChange && c.Actor == "ann" && c.Before == "3/1000h0m0s" && c.After == "2/1000h0m0s"
+	}) {
+		t.Errorf("the causes are %+v; want the lowered limit among them", over.Causes)
+	}
+}
+
 // TestRecoveryBesideDamagedLimits: a job of a worker that died comes back, also if nobody can say whether the queue counts
 // calls.
 func TestRecoveryBesideDamagedLimits(t *testing.T) {

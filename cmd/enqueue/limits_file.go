@@ -200,7 +200,7 @@ func printComparison(out io.Writer, c operate.Comparison) {
 	}
 }
 
-// ofQueueFirst orders the limits of the queue before the values of tenants, "TENANT: NAME".
+// ofQueueFirst orders the limits of the queue before the values of tenants and groups, "TENANT: NAME".
 func ofQueueFirst(a, b string) int {
 	ofTenant := func(name string) int { return strings.Count(name, ": ") }
 	return cmp.Or(cmp.Compare(min(ofTenant(a), 1), min(ofTenant(b), 1)), strings.Compare(a, b))

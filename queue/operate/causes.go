@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
 )
 
 const (
@@ -60,12 +61,16 @@ func causes(entries []AuditEntry, lost time.Time, b *inspect.ConformanceBucket, 
 		all = append(all, inspect.Cause{What: inspect.CausedByLoss, At: lost})
 	}
 	tenant, own := b.Values["tenant"]
+	of := tenant
+	if group, grouped := b.Values[limits.GroupAttribute]; grouped && !own {
+		of = "group " + group
+	}
 	for _, e := range entries { // the newest first
 		if own && e.Tenant != "" && e.Tenant != tenant {
 			continue
 		}
 		cause := inspect.Cause{What: inspect.CausedByChange, At: e.At, Actor: e.Actor, Reason: e.Reason}
-		switch changed := changedLimit(e, b.Limit, tenant); {
+		switch changed := changedLimit(e, b.Limit, of); {
 		case e.Action == string(RunNow):
 			if e.At.After(over.At) || e.At.Before(began.Add(-runTakes)) {
 				continue
@@ -90,12 +95,12 @@ func causes(entries []AuditEntry, lost time.Time, b *inspect.ConformanceBucket, 
 }
 
 // changedLimit returns under which name an entry of the audit has a limit before or after; "" if the change was not
-// about it. Those of single tenants are "TENANT: LIMIT" in what was published.
-func changedLimit(e AuditEntry, limit, tenant string) string {
-	for _, name := range []string{tenant + ": " + limit, limit} {
+// about it. Those of a single tenant or group are "TENANT: LIMIT" or "group GROUP: LIMIT" in what was published.
+func changedLimit(e AuditEntry, limit, of string) string {
+	for _, name := range []string{of + ": " + limit, limit} {
 		_, before := e.Before[name]
 		_, after := e.After[name]
-		if (before || after) && (e.Tenant == "" || e.Tenant == tenant || !strings.Contains(name, ": ")) {
+		if (before || after) && (e.Tenant == "" || e.Tenant == of || !strings.Contains(name, ": ")) {
 			return name
 		}
 	}

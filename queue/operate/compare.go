@@ -27,7 +27,7 @@ type Comparison struct {
 	New bool
 
 	// Before and After are the differing limits and settings as texts, by name; what differs
-	// for one tenant is named "TENANT: NAME".
+	// for one tenant is named "TENANT: NAME", and for one group "group GROUP: NAME".
 	Before, After map[string]string
 
 	// Tenants is the number of tenants with differing values of their own.

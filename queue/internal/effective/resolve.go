@@ -84,7 +84,7 @@ func (e *Limits) Tenant(queue, tenant string, rules []limits.Limit) (limits.Tena
 	}
 	t := limits.Tenant{Weight: own.Weight, Guarantee: own.guarantee(), Group: store.Unescape(own.Group), SendWindow: window, Limits: map[string]map[string]limits.Change{}}
 	for _, rule := range rules {
-		if _, differs := own.Limits[rule.Name]; differs && !ofGroup(rule) {
+		if _, differs := own.Limits[rule.Name]; differs && !ofGroup(rule.Per) {
 			if t.Limits[queue] == nil {
 				t.Limits[queue] = map[string]limits.Change{}
 			}
@@ -94,14 +94,16 @@ func (e *Limits) Tenant(queue, tenant string, rules []limits.Limit) (limits.Tena
 	return t, nil
 }
 
-// ofGroup reports whether a limit can differ for a group, and not for a tenant.
-func ofGroup(rule limits.Limit) bool { return rule.PerGroup() && !slices.Contains(rule.Per, "tenant") }
+// ofGroup reports whether a limit with this `per` can differ for a group, and not for a tenant.
+func ofGroup(per []string) bool {
+	return slices.Contains(per, limits.GroupAttribute) && !slices.Contains(per, "tenant")
+}
 
 // GroupChanges returns what was published for the group of an escaped tenant, of a queue with these limits.
 func (e *Limits) GroupChanges(tenant string, rules []limits.Limit) map[string]limits.Change {
 	changes := map[string]limits.Change{}
 	for _, rule := range rules {
-		if _, differs := e.Tenants[tenant].Limits[rule.Name]; differs && ofGroup(rule) {
+		if _, differs := e.Tenants[tenant].Limits[rule.Name]; differs && ofGroup(rule.Per) {
 			changes[rule.Name] = changeBetween(rule, e.Published(rule, tenant))
 		}
 	}

@@ -148,7 +148,7 @@ func (l Limit) details() (text string) {
 }
 
 // Texts returns the limits as texts by name: those of the queue under their names,
-// differences under "TENANT: NAME", overrides under "TENANT: override of NAME".
+// differences under "TENANT: NAME" or "group GROUP: NAME", overrides under "TENANT: override of NAME".
 func (e Limits) Texts() map[string]string {
 	all := map[string]string{}
 	for tenant, overrides := range e.Overrides {
@@ -188,16 +188,22 @@ func (e Limits) Texts() map[string]string {
 	if len(e.Queue.Kinds) > 0 {
 		all["kinds"] = strings.Join(e.Queue.Kinds, ", ")
 	}
+	perGroup := map[string]bool{} // by limit
 	for i, limit := range e.Queue.Limits {
 		name := limit.Name
+		perGroup[name] = ofGroup(limit.Per)
 		if slices.Contains([]string{"kinds", "max_backlog", "max_backlog_bytes", "max_queue", "max_queue_bytes", "max_retention", "durability", "partitions", "conformance"}, name) {
 			name = "limit " + name // the setting of the queue has the name
 		}
 		all[name] = string(limit.Text.Algorithm) + " " + e.Of(i, "").String() + limit.details()
 	}
-	for escaped := range e.Tenants {
+	for escaped, own := range e.Tenants {
 		for name, text := range e.Own(escaped) {
-			all[store.Unescape(escaped)+": "+name] = text
+			of := store.Unescape(escaped)
+			if perGroup[name] { // all tenants of the group have the same difference
+				of = "group " + store.Unescape(own.Group)
+			}
+			all[of+": "+name] = text
 		}
 	}
 	return all
