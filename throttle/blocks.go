@@ -105,7 +105,9 @@ func (b *Blocks) take(ctx context.Context, n int64, key string, rate *keyRate) (
 	}
 	defer own.leave()
 	if own.left >= n && time.Now().Before(own.until) {
-		return own.hand(b.limiter, n), nil
+		d := own.hand(b.limiter, n)
+		d.Local = true
+		return d, nil
 	}
 	defer func() {
 		if own.from == nil {
@@ -124,7 +126,9 @@ func (b *Blocks) take(ctx context.Context, n int64, key string, rate *keyRate) (
 	}
 	if !r.Allowed {
 		rate.block.Store(&blockRefusal{key, size, r.Decision, time.Now()})
-		return b.ask(ctx, n, key, rate) // there may be enough for this one
+		d, err := b.ask(ctx, n, key, rate) // there may be enough for this one
+		d.Local = false
+		return d, err
 	}
 	rate.admit()
 	own.from, own.left, own.until = r, size, until
@@ -160,6 +164,7 @@ func (b *Blocks) refused(n int64, key string, rate *keyRate) (Decision, bool) {
 		return Decision{}, false
 	}
 	d := r.decision
+	d.Local = true
 	d.RetryAfter -= since
 	d.ResetAfter = max(0, d.ResetAfter-since)
 	return d, true

@@ -45,6 +45,9 @@ type Decision struct {
 	// plus Delay. It is zero if the call was refused.
 	At time.Time
 
+	// Local reports whether this process knew the answer, so that Redis was not asked.
+	Local bool
+
 	// Paused is the reason of the pause that held the call back or delayed its slot.
 	// It is empty without a pause, and for a pause without a reason. See
 	// [Limiter.Pause].

@@ -15,7 +15,8 @@ type Observation struct {
 	Decision Decision
 
 	// Took is how long the answer took, in sum if several were needed, and Waited how
-	// long the call waits for its slot then.
+	// long the call waits for its slot then. Took says nothing about Redis if
+	// Decision.Local is true.
 	Took, Waited time.Duration
 
 	// Err is why the answer is not known, and Unlimited whether the call went

@@ -117,9 +117,10 @@ func TestObserverOfBlocksAndShards(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range 11 {
+		for i := range 12 {
 			d, err := blocks.Take(t.Context(), 1, "k")
-			if seen := o.one(); err != nil || d.Allowed != (i < 10) || seen.Decision != d {
+			local := slices.Contains([]int{1, 2, 3, 5, 6, 7, 11}, i) // from a block, or refused before
+			if seen := o.one(); err != nil || d.Allowed != (i < 10) || d.Local != local || seen.Decision != d {
 				t.Errorf("call %d: %+v, %v; observed %+v", i, d, err, seen)
 			}
 		}
@@ -130,9 +131,12 @@ func TestObserverOfBlocksAndShards(t *testing.T) {
 		limit := bucket("1/h", 4)
 		limit.Shards = 2
 		o = newObserved(t, client, limit)
-		for i := range 5 {
+		for i := range 7 {
+			if i == 6 {
+				o.shards[1].short[police].refusals.Store(nil) // so that this one is asked
+			}
 			d, err := o.Take(t.Context(), 1, "k")
-			if seen := o.one(); err != nil || d.Allowed != (i < 4) || seen.Decision != d {
+			if seen := o.one(); err != nil || d.Allowed != (i < 4) || d.Local != (i == 5) || seen.Decision != d {
 				t.Errorf("call %d: %+v, %v; observed %+v", i, d, err, seen)
 			}
 		}

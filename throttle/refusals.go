@@ -38,6 +38,7 @@ func (r *refusal) at(now time.Time) (Decision, bool) {
 	// As if Redis had decided when its answer came: nobody comes back too early.
 	over := max(0, passed(r.answered, now)).Truncate(time.Microsecond)
 	d := r.decision
+	d.Local = true
 	d.RetryAfter, d.ResetAfter = max(wait-over, time.Microsecond), max(0, d.ResetAfter-over)
 	if r.spec != nil {
 		d.Remaining = r.spec.left(max(0, r.owed-over.Microseconds()*r.spec.Flow))

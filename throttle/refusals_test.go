@@ -32,6 +32,7 @@ func TestRefusedWithoutAsking(t *testing.T) {
 			t.Helper()
 			want, err := c.Peek(t.Context(), n, "k")
 			seen.sent()
+			want.Local = true
 			d := c.take(n)
 			if short, long := seen.sent(); err != nil || d.Allowed || d != want || short+long != 0 {
 				t.Errorf("%v: %+v after %d scripts, %v; Redis says %+v", limits, d, short+long, err, want)

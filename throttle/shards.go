@@ -105,6 +105,7 @@ func (l *Limiter) takeSharded(ctx context.Context, n int64, keys []string) (Deci
 	}
 	left, first, second := l.two(keys[0])
 	var refused Decision
+	local := true
 	for try, i := range []int{first, second} {
 		d, err := l.shards[i].Take(ctx, n, part(keys[0], i))
 		if err != nil {
@@ -114,10 +115,12 @@ func (l *Limiter) takeSharded(ctx context.Context, n int64, keys []string) (Deci
 		if d.Allowed {
 			return d, nil
 		}
+		local = local && d.Local
 		if try == 0 || d.RetryAfter < refused.RetryAfter {
 			refused = d
 		}
 	}
+	refused.Local = local
 	return refused, nil
 }
 

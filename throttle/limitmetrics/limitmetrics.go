@@ -16,7 +16,7 @@
 //	headgate_limiter_remaining_ratio{limit}
 //	    What part of the limit its bucket had left after each answer.
 //	headgate_limiter_answer_seconds{limit}
-//	    How long answers took.
+//	    How long answers of Redis took.
 package limitmetrics
 
 import (
@@ -62,7 +62,7 @@ func New(registerer prometheus.Registerer) *Metrics {
 		}, []string{"limit", "decision"}),
 		wait:   histogram("wait_seconds", "Time for which calls waited for their slots, without those that did not wait.", []float64{.001, .005, .01, .05, .1, .5, 1, 5, 15, 60, 300, 3600}),
 		left:   histogram("remaining_ratio", "Part of the limit that its bucket had left after an answer.", []float64{0, .01, .05, .1, .2, .3, .5, .7, .8, .9, 1}),
-		answer: histogram("answer_seconds", "Time that an answer took.", []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}),
+		answer: histogram("answer_seconds", "Time that an answer of Redis took.", []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}),
 	}
 	m.decisions = register(registerer, m.decisions)
 	m.wait, m.left, m.answer = register(registerer, m.wait), register(registerer, m.left), register(registerer, m.answer)
@@ -108,7 +108,9 @@ func (m *Metrics) Observe(seen throttle.Observation) {
 	if seen.Waited > 0 {
 		m.wait.WithLabelValues(d.Limit).Observe(seen.Waited.Seconds())
 	}
-	m.answer.WithLabelValues(d.Limit).Observe(seen.Took.Seconds())
+	if !d.Local {
+		m.answer.WithLabelValues(d.Limit).Observe(seen.Took.Seconds())
+	}
 }
 
 // begin creates the counters of a limit with the value 0, because Prometheus can compute a rate

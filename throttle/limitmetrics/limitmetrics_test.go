@@ -20,6 +20,7 @@ func TestObserve(t *testing.T) {
 	m.Observe(throttle.Observation{Limits: both, Decision: throttle.Decision{Allowed: true, Limit: "user", Quota: 10, Remaining: 5}, Took: time.Millisecond})
 	m.Observe(throttle.Observation{Limits: both, Decision: throttle.Decision{Allowed: true, Limit: "all", Quota: 4, Remaining: 0}, Took: time.Millisecond, Waited: 2 * time.Second})
 	m.Observe(throttle.Observation{Limits: both, Decision: throttle.Decision{Limit: "user", Quota: 10}, Took: time.Millisecond})
+	m.Observe(throttle.Observation{Limits: both, Decision: throttle.Decision{Limit: "user", Quota: 10, Local: true}, Took: time.Microsecond})
 	m.Observe(throttle.Observation{Limits: both, Err: errors.New("no answer"), Took: time.Second})
 	New(registry).Observe(throttle.Observation{Limits: both[:1], Err: errors.New("no answer"), Unlimited: true})
 
@@ -29,7 +30,7 @@ func TestObserve(t *testing.T) {
 headgate_limiter_decisions_total{decision="allowed",limit="all"} 2
 headgate_limiter_decisions_total{decision="allowed",limit="user"} 2
 headgate_limiter_decisions_total{decision="refused",limit="all"} 0
-headgate_limiter_decisions_total{decision="refused",limit="user"} 1
+headgate_limiter_decisions_total{decision="refused",limit="user"} 2
 headgate_limiter_decisions_total{decision="unknown",limit="all"} 1
 headgate_limiter_decisions_total{decision="unknown",limit="user"} 1
 headgate_limiter_decisions_total{decision="unlimited",limit="all"} 0
@@ -52,7 +53,7 @@ headgate_limiter_decisions_total{decision="unlimited",limit="user"} 1
 		}
 	}
 	for name, want := range map[string]float64{
-		"headgate_limiter_remaining_ratio user count": 2, "headgate_limiter_remaining_ratio user sum": 0.5,
+		"headgate_limiter_remaining_ratio user count": 3, "headgate_limiter_remaining_ratio user sum": 0.5,
 		"headgate_limiter_remaining_ratio all count": 1, "headgate_limiter_remaining_ratio all sum": 0,
 		"headgate_limiter_wait_seconds all count": 1, "headgate_limiter_wait_seconds all sum": 2,
 		"headgate_limiter_answer_seconds user count": 2, "headgate_limiter_answer_seconds all count": 1,
