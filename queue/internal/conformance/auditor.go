@@ -255,18 +255,8 @@ func (a *Auditor) limitsOf(ctx context.Context, home string, calls []call) (*inF
 	if err != nil {
 		return nil, err
 	}
-	for tenant, differs := range known.Tenants {
-		if e.Tenants == nil {
-			e.Tenants = map[string]effective.Tenant{}
-		}
-		e.Tenants[tenant] = differs
-	}
-	for tenant, overrides := range known.Overrides {
-		if e.Overrides == nil {
-			e.Overrides = map[string]map[string]effective.Override{}
-		}
-		e.Overrides[tenant] = overrides
-	}
+	maps.Copy(e.Tenants, known.Tenants)
+	maps.Copy(e.Overrides, known.Overrides)
 	known.Limits, known.rules = e, rules
 	return known, nil
 }
