@@ -79,7 +79,7 @@ func causes(entries []AuditEntry, lost time.Time, b *inspect.ConformanceBucket, 
 		case changed == "":
 			continue
 		case within(e.At):
-			if e.Before[changed] == "" { // it is new
+			if e.Before[b.Limit] == "" && e.After[b.Limit] != "" { // it is new
 				continue
 			}
 			cause.Before, cause.After = e.Before[changed], e.After[changed]

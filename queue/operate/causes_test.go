@@ -31,6 +31,10 @@ func TestCauses(t *testing.T) {
 	other := override("acme", before(time.Second), time.Time{})
 	other.Before, other.After = map[string]string{"bytes": "3/m"}, map[string]string{"bytes": "9/m"}
 
+	firstOwn := AuditEntry{At: before(time.Second), Actor: "ann", Action: "publish", After: map[string]string{"acme: calls": "2/m"}}
+	newWithOwn := firstOwn
+	newWithOwn.After = map[string]string{"calls": "3/m", "acme: calls": "2/m"}
+
 	for name, test := range map[string]struct {
 		entries []AuditEntry // the newest first
 		lost    time.Time
@@ -51,6 +55,8 @@ func TestCauses(t *testing.T) {
 		"changed within it":           {entries: []AuditEntry{override("acme", before(time.Second), time.Time{})}, want: []inspect.Cause{changed}},
 		"another limit was changed":   {entries: []AuditEntry{other}},
 		"the limit is new within it":  {entries: []AuditEntry{created}},
+		"new with one of its own":     {entries: []AuditEntry{newWithOwn}},
+		"its first own within it":     {entries: []AuditEntry{firstOwn}, want: []inspect.Cause{{What: inspect.CausedByChange, At: before(time.Second), Actor: "ann", After: "2/m"}}},
 		"run before it, and not long": {entries: []AuditEntry{run(before(window + runTakes))}, want: []inspect.Cause{ran(before(window + runTakes))}},
 		"run long before it":          {entries: []AuditEntry{run(before(window + runTakes + time.Second))}},
 		"run after it":                {entries: []AuditEntry{run(before(-time.Second))}},
