@@ -16,6 +16,12 @@ import (
 // queue, may go: after a change of limits, the old times are wrong. It works in slices,
 // and pauses after each one for as long as it took, so that Redis can serve others.
 func Replan(ctx context.Context, client redis.UniversalClient, queue, tenant string) error {
+	return ReplanWith(ctx, client, queue, tenant, func() {})
+}
+
+// ReplanWith is [Replan] for a caller that has something to do in time, however long this takes: it calls each before
+// each slice.
+func ReplanWith(ctx context.Context, client redis.UniversalClient, queue, tenant string, each func()) error {
 	fail := func(err error) error {
 		return fmt.Errorf("replan the lanes of queue %q: %w", partition.QueueOf(queue), err)
 	}
@@ -26,6 +32,7 @@ func Replan(ctx context.Context, client redis.UniversalClient, queue, tenant str
 	}
 	var announced time.Time
 	for cursor := "0"; ; {
+		each()
 		began, next := time.Now(), ""
 		err := cache.Run(ctx, func(calendars string) error {
 			return store.Patient(ctx, func() (err error) {

@@ -163,6 +163,9 @@ func (c *carrier) scan(
 			return err
 		}
 		for len(ids) > 0 {
+			if err := c.keep(ctx); err != nil {
+				return err
+			}
 			n := min(len(ids), jobsAtATime)
 			if err := each(ctx, ids[:n]); err != nil {
 				return err

@@ -19,11 +19,12 @@ import (
 type Mover struct {
 	Of      partition.Layout // From says where the tenants are
 	Worker  string           // its id
-	Longest time.Duration    // that a call can take
+	Longest time.Duration    // that a call of this worker can take
 	Redis   redis.UniversalClient
 	Logger  *slog.Logger
 
 	calendars map[string]*effective.Calendars // by partition
+	led       time.Time                       // when it last took the role
 }
 
 const roleLasts = 5 * time.Second
@@ -114,6 +115,7 @@ func (m *Mover) role() string { return store.Key(m.Of.Queue, "mover") }
 // lead takes or keeps the role of the worker that moves.
 func (m *Mover) lead(ctx context.Context) error {
 	var reply any
+	asked := time.Now()
 	err := m.do(ctx, func(ctx context.Context) (err error) {
 		reply, err = store.WatchScript.Run(ctx, m.Redis, store.KeysOf(m.Of.Queue, m.role()), m.Of.Queue, m.Worker, roleLasts.Milliseconds())
 		return err
@@ -121,7 +123,19 @@ func (m *Mover) lead(ctx context.Context) error {
 	if err == nil && reply != int64(0) {
 		err = errOther
 	}
+	if err == nil {
+		m.led = asked
+	}
 	return err
+}
+
+// keep renews the role in time. Whatever can take longer than the role lasts calls it again and again. Otherwise another
+// worker would take the role, and let the tenants go on that this one has stopped.
+func (m *Mover) keep(ctx context.Context) error {
+	if time.Since(m.led) < roleLasts/4 {
+		return nil
+	}
+	return m.lead(ctx)
 }
 
 // resign lets another worker go on at once.

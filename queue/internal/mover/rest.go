@@ -39,16 +39,15 @@ func (m *Mover) keys(ctx context.Context, home string) (map[string][]string, err
 			return nil, err
 		}
 	}
-	began := time.Now()
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
+		if err := m.keep(ctx); err != nil {
+			return nil, err
+		}
 		var names []string
 		err := m.do(ctx, func(ctx context.Context) (err error) {
 			names, cursor, err = node.Scan(ctx, cursor, prefix+"*", 1000).Result()
 			return err
 		})
-		if err == nil && time.Since(began) > roleLasts/4 {
-			began, err = time.Now(), m.lead(ctx)
-		}
 		if err != nil {
 			return nil, err
 		}

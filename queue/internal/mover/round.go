@@ -1,6 +1,7 @@
 package mover
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"maps"
@@ -26,6 +27,10 @@ const (
 	// have their turn again later, and are waited for longer.
 	idleFor = 2 * time.Second
 
+	// maxPatience only keeps a doubled time from overflowing: a wait ends with the last call. Longest could be too
+	// short for the calls of other workers.
+	maxPatience = 24 * time.Hour
+
 	idleLook = 20 * time.Millisecond
 	atATime  = 200 // ids or names in one command
 )
@@ -33,7 +38,7 @@ const (
 // empty moves all tenants of a partition that the new layout has elsewhere.
 // byKeys: also those that have nothing there but keys.
 func (m *Mover) empty(ctx context.Context, home string, byKeys bool) error {
-	for patience := idleFor; ; patience, byKeys = min(2*patience, m.Longest), false {
+	for patience := idleFor; ; patience, byKeys = min(2*patience, maxPatience), false {
 		states, err := m.states(ctx, home)
 		if err != nil {
 			return err
@@ -231,6 +236,9 @@ func (m *Mover) set(ctx context.Context, home, from, to string, tenants []string
 // idle waits until no worker has a job of the tenants, and returns those of which that is so in time.
 func (m *Mover) idle(ctx context.Context, home string, tenants []string, patience time.Duration) ([]string, error) {
 	for end := time.Now().Add(patience); ; {
+		if err := m.keep(ctx); err != nil {
+			return nil, err
+		}
 		busy := map[string]bool{}
 		err := m.do(ctx, func(ctx context.Context) error {
 			for _, list := range []string{"pending", "active"} { // jobs go from the one to the other
@@ -317,14 +325,17 @@ func without(all, some []string) []string {
 func (m *Mover) replan(ctx context.Context, home string, tenants []string) error {
 	const few = 10 // for more tenants, one pass over all lanes is faster
 	if len(tenants) > few {
-		return effective.Replan(ctx, m.Redis, home, "")
+		tenants = []string{""}
 	}
+	// No other worker replans these lanes, so this goes on even if the role is lost meanwhile.
+	var lost error
+	keep := func() { lost = cmp.Or(lost, m.keep(ctx)) }
 	for _, tenant := range tenants {
-		if err := effective.Replan(ctx, m.Redis, home, store.Unescape(tenant)); err != nil {
+		if err := effective.ReplanWith(ctx, m.Redis, home, store.Unescape(tenant), keep); err != nil {
 			return err
 		}
 	}
-	return nil
+	return lost
 }
 
 // carry takes all that tenants have from a partition that they have left to those where they arrive.
