@@ -83,7 +83,7 @@ func (m *Mover) settle(ctx context.Context, home string, leases leases) error {
 		if errors.Is(err, redis.TxFailedErr) {
 			continue
 		}
-		if err == nil && m.Of.N == 1 && home == m.Of.Queue {
+		if err == nil && home == m.Of.Queue {
 			err = m.emptyLedger(ctx)
 		}
 		return err

@@ -49,7 +49,10 @@ func (m *Mover) Run(ctx context.Context) {
 	failing := false
 	for {
 		err := m.move(ctx)
-		if err == nil || errors.Is(err, errOver) || ctx.Err() != nil {
+		if errors.Is(err, errOver) || ctx.Err() != nil {
+			err = m.emptyLedger(ctx) // whoever ended the change may not have done this
+		}
+		if err == nil || ctx.Err() != nil {
 			return
 		}
 		if !errors.Is(err, errOther) && !failing {
@@ -57,8 +60,7 @@ func (m *Mover) Run(ctx context.Context) {
 		}
 		failing = !errors.Is(err, errOther)
 		select {
-		case <-ctx.Done():
-			return
+		case <-ctx.Done(): // so the next attempt is the last one
 		case <-time.After(tryAgain):
 		}
 	}

@@ -127,13 +127,23 @@ func (m *Mover) ledger() *seats.Register {
 // betweenTries is how long it waits for a worker that still leases.
 const betweenTries = 10 * time.Millisecond
 
+// noLedgers is the text of a ledger without limits.
+const noLedgers = "{}"
+
 // emptyLedger makes the ledger of limits that are not shared any more an empty one, and not none: who knew this one would
-// take it for lost, and lease nothing of a quota any more.
+// take it for lost, and lease nothing of a quota any more. It changes nothing if the queue is divided. It can be repeated,
+// and has time of its own, because a change may have ended just before the worker stops: what is left in the ledger would
+// count twice when the queue is divided again.
 func (m *Mover) emptyLedger(ctx context.Context) error {
+	if m.Of.N > 1 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.Timeout)
+	defer cancel()
 	l := m.ledger()
 	for {
-		_, number, err := l.Read(ctx)
-		if err == nil && number == 0 {
+		text, number, err := l.Read(ctx)
+		if err == nil && (number == 0 || text == noLedgers) {
 			return nil
 		}
 		if err == nil { // if they are shared again after that, another ledger is stored, and not this one
@@ -143,7 +153,7 @@ func (m *Mover) emptyLedger(ctx context.Context) error {
 			}
 		}
 		if err == nil {
-			_, err = l.Store(ctx, uint64(time.Now().UnixMicro()), "{}")
+			_, err = l.Store(ctx, uint64(time.Now().UnixMicro()), noLedgers)
 		}
 		if !errors.Is(err, seats.ErrTaken) || ctx.Err() != nil {
 			return err
