@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/logkey"
+	"github.com/headgate/headgate/queue/internal/seats"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
@@ -25,6 +26,7 @@ type Mover struct {
 
 	calendars map[string]*effective.Calendars // by partition
 	led       time.Time                       // when it last took the role
+	register  *seats.Register                 // the ledger of the shared limits; nil until it is used
 }
 
 const roleLasts = 5 * time.Second

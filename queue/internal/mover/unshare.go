@@ -119,9 +119,13 @@ func (m *Mover) leasesOf(ctx context.Context, home string, found leases) error {
 	return nil
 }
 
-// ledger returns the ledger of the shared limits.
+// ledger returns the ledger of the shared limits. It is the same one each time, because only that knows which seat has not
+// answered. Another one would wait for it again, and a bucket of a busy queue changes in that time.
 func (m *Mover) ledger() *seats.Register {
-	return seats.New(m.Redis, m.Worker, m.Of.Queue, store.Key(m.Of.Queue, "ledger"), 0)
+	if m.register == nil {
+		m.register = seats.New(m.Redis, m.Worker, m.Of.Queue, store.Key(m.Of.Queue, "ledger"), 0)
+	}
+	return m.register
 }
 
 // betweenTries is how long it waits for a worker that still leases.
