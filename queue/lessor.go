@@ -49,7 +49,8 @@ type lessor struct {
 
 	asks coalesce.Batcher[[]leaseAsk, leaseAnswers]
 
-	books map[string]*book // by their key; only asks.Run uses them
+	books  map[string]*book // by their key; only asks.Run uses them
+	silent seats.Silent     // shared by the books: each tenant has one for a budget
 }
 
 // leaseAsk is what a partition's bucket of a limit asks for.
@@ -80,7 +81,7 @@ const (
 
 func newLessor(of partition.Layout, worker string, client redis.UniversalClient, clocks map[string]*redisClock, limits map[string]*effective.Calendars, lasts time.Duration, roles *roles, logger *slog.Logger) *lessor {
 	l := &lessor{of: of, worker: worker, redis: client, clocks: clocks, limits: limits, lasts: lasts, roles: roles, seats: seats.Tags(client, of.Queue), logger: logger, stir: make(chan struct{})}
-	l.asks.Run, l.asks.Gap, l.books = l.lease, sharedAsks, map[string]*book{}
+	l.asks.Run, l.asks.Gap, l.books, l.silent = l.lease, sharedAsks, map[string]*book{}, seats.Silent{}
 	return l
 }
 
@@ -445,7 +446,7 @@ func (l *lessor) book(a *leaseAsk) *book {
 	}
 	b := l.books[key]
 	if b == nil {
-		b = &book{kept: seats.New(l.redis, l.worker, home, key, kept), key: key, told: map[string]time.Duration{}, of: l.of.Queue, budget: a.budget}
+		b = &book{kept: seats.New(l.redis, l.worker, home, key, kept).Share(l.silent), key: key, told: map[string]time.Duration{}, of: l.of.Queue, budget: a.budget}
 		l.books[key] = b
 	}
 	return b

@@ -526,3 +526,54 @@ func TestWhatTheLedgerHears(t *testing.T) {
 		}
 	}
 }
+
+// silentSeat lets requests to a seat never be answered until the end of the test.
+type silentSeat struct {
+	tag string
+	end <-chan struct{}
+}
+
+func (s silentSeat) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s silentSeat) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if slices.Contains(cmd.Args(), any(s.tag)) {
+			<-s.end
+			return errors.New("no answer")
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (s silentSeat) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestManyLedgersBesideASilentSeat: a seat that does not answer holds up the leases of many tenants for no longer than
+// those of one.
+func TestManyLedgersBesideASilentSeat(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	client, ctx := cluster.Client(), t.Context()
+	clock := &redisClock{redis: client, queue: "q"}
+	if err := clock.start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	client.AddHook(silentSeat{seats.Tags(client, "*spend")[2], ctx.Done()})
+	l := newLessor(partition.Layout{Queue: "q", N: 1}, "w", client, map[string]*redisClock{"q": clock}, nil, time.Minute, newRoles(client, "w"), slog.New(slog.DiscardHandler))
+	asks := make([]leaseAsk, 60) // one after the other would take longer than store.Timeout
+	for i := range asks {
+		asks[i] = leaseAsk{limit: "spend", tenant: fmt.Sprint("t", i), budget: true, spec: limitlua.Spec{Algorithm: "fw", Permit: 1, Burst: 10, Window: time.Hour.Microseconds()}}
+		asks[i].Ask = partition.Ask{Member: "q", Holder: "q:1", Want: 1, Weight: 1}
+	}
+	began := time.Now()
+	answers, _ := l.lease([][]leaseAsk{asks})
+	if took := time.Since(began); answers[0].err != nil || took > 3*time.Second {
+		t.Errorf("after %v: %v", took, answers[0].err)
+	}
+	for i, a := range answers[0].all {
+		if a.N == 0 {
+			t.Errorf("%s is leased nothing", asks[i].tenant)
+		}
+	}
+}

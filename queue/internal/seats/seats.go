@@ -34,6 +34,7 @@ type Register struct {
 	caller string // no other one has this name
 	seats  []seat
 	kept   string // for how long after the last change, in ms; "": for ever
+	silent Silent // seats that it does not ask
 
 	term   uint64 // that it began last
 	holds  bool   // it began it, and has stored all that it wanted to
@@ -45,6 +46,15 @@ type seat struct {
 	tag, key string
 	busy     *atomic.Bool // it has not answered the last question yet
 	damaged  *atomic.Bool // its last answer could not be read
+}
+
+// Silent has the seats that have not answered a question in time. Registers that share it do not ask such a seat until
+// it has answered that question, so only one of them waits for it. Only one goroutine may use them.
+type Silent map[string]*atomic.Bool // by hash tag: busy of the seat in the register that waited
+
+func (s Silent) has(tag string) bool {
+	busy := s[tag]
+	return busy != nil && busy.Load()
 }
 
 const (
@@ -60,13 +70,19 @@ const (
 // New returns the register that has a key of a queue, for a worker. Kept is for how long Redis has it after its last
 // change; 0: for ever.
 func New(client redis.UniversalClient, worker, queue, key string, kept time.Duration) *Register {
-	r := &Register{client: client, caller: worker + "/" + rand.Text()}
+	r := &Register{client: client, caller: worker + "/" + rand.Text(), silent: Silent{}}
 	if kept > 0 {
 		r.kept = strconv.FormatInt(kept.Milliseconds(), 10)
 	}
 	for _, tag := range Tags(client, queue) {
 		r.seats = append(r.seats, seat{tag, keyOf(key, queue, tag), new(atomic.Bool), new(atomic.Bool)})
 	}
+	return r
+}
+
+// Share makes the register one of those that share what they know of silent seats. It is called before the first use.
+func (r *Register) Share(silent Silent) *Register {
+	r.silent = silent
 	return r
 }
 
@@ -186,7 +202,7 @@ func (r *Register) most(ctx context.Context, term uint64, text string, each func
 	for _, s := range r.seats {
 		if len(r.seats) == 1 {
 			answers <- r.ask(ctx, s, term, text)
-		} else if s.busy.CompareAndSwap(false, true) {
+		} else if !r.silent.has(s.tag) && s.busy.CompareAndSwap(false, true) {
 			go func() {
 				a := r.ask(context.WithoutCancel(ctx), s, term, text) // it may come late
 				s.busy.Store(false)
@@ -204,6 +220,11 @@ waiting:
 	for range asked {
 		select {
 		case <-late.C:
+			for _, s := range r.seats {
+				if s.busy.Load() {
+					r.silent[s.tag] = s.busy
+				}
+			}
 			break waiting
 		case a := <-answers:
 			switch {

@@ -110,7 +110,7 @@ func TestOneAfterAnother(t *testing.T) {
 			its := redis.NewClient(&redis.Options{Addr: client.Options().Addr})
 			defer its.Close()
 			its.AddHook(n)
-			r := &Register{client: its, caller: fmt.Sprint("w", i)}
+			r := &Register{client: its, caller: fmt.Sprint("w", i), silent: Silent{}}
 			for j := range 3 {
 				r.seats = append(r.seats, seat{queue, fmt.Sprintf("headgate:{%s}:seat-%d", queue, j), new(atomic.Bool), new(atomic.Bool)})
 			}
