@@ -147,7 +147,7 @@ func (r devRun) conformed(t *testing.T) {
 //
 // A run that is short of that counts against the demo unless the demo's pacer, a process of
 // its own, says that the machine was too busy for anybody. It takes minutes: without
-// HEADGATE_TEST_LONG a demo of ten seconds is judged by its books alone.
+// HEADGATE_TEST_LONG a demo of ten seconds is judged by its books and its first line.
 func TestDev(t *testing.T) {
 	dir := t.TempDir()
 	if err := binaries.Build(dir, "../..", "."); err != nil {
@@ -178,6 +178,9 @@ func TestDev(t *testing.T) {
 				if !testlong.On() {
 					if r.code == 0 && r.empty != "" { // the machine was not busy
 						t.Errorf("nothing went out in a column of the first line: %s", r.empty)
+					}
+					if r.first > 2*time.Second && strings.Contains(r.out, "so this machine was not busy") {
+						t.Errorf("the first line came after %v, and it was not the machine:\n%s", r.first, r.out)
 					}
 					return
 				}
