@@ -487,3 +487,38 @@ func TestGuarantees(t *testing.T) {
 		}
 	}
 }
+
+// TestSingleBeforeTheBeginning: permits flow into a bucket only from the time 0, also if it was used up before that.
+// Earliest says so at once: a replay asks again at each time that it returns.
+func TestSingleBeforeTheBeginning(t *testing.T) {
+	t.Parallel()
+	const came = -216_000
+	windows := Bucket{Level: 2, Max: 2, Quota: 2, Period: 60, Opens: []float64{30}}
+	counter := Bucket{Level: 2, Max: 5, Rate: 0.1, Quota: 5, Period: 60, Opens: []float64{30}, Spread: true}
+	for name, test := range map[string]struct {
+		bucket Bucket
+		log    bool
+		want   float64
+	}{
+		"token bucket":    {bucket: Bucket{Level: 2, Max: 2, Rate: 100}, want: 0.01},
+		"fixed window":    {bucket: windows, want: 30},
+		"sliding counter": {bucket: counter, want: 10},
+		"sliding log":     {bucket: windows, log: true, want: came + 60},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := NewSingle(test.bucket, test.log)
+			for s.Earliest(came, 1) == came {
+				s.Take(came, 1)
+			}
+			at, looks := float64(came), 0
+			for next := s.Earliest(at, 1); next > at; next = s.Earliest(at, 1) {
+				if at, looks = next, looks+1; looks == 1000 {
+					t.Fatalf("after %d looks it is still %v s", looks, at)
+				}
+			}
+			if math.Abs(at-test.want) > 1e-6 || looks > 2 {
+				t.Errorf("it has a permit at %v s, after %d looks; want %v", at, looks, test.want)
+			}
+		})
+	}
+}

@@ -85,6 +85,7 @@ func (s *Single) Earliest(t, n float64) float64 {
 	if ahead.Level >= enough {
 		return t
 	}
+	t = max(t, ahead.at) // before the time 0 nothing flows
 	if s.Quota == 0 {
 		if s.Rate <= 0 {
 			return math.Inf(1)
