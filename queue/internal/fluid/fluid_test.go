@@ -522,3 +522,32 @@ func TestSingleBeforeTheBeginning(t *testing.T) {
 		})
 	}
 }
+
+// TestHas: Has says what Earliest says, also so close to the time that rounding decides.
+func TestHas(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		n := float64(rapid.IntRange(1, 50).Draw(t, "permits"))
+		whole := Bucket{Level: n, Max: n, Rate: rapid.Float64Range(0.001, 1000).Draw(t, "rate")}
+		if rapid.Bool().Draw(t, "windows") {
+			period := rapid.Float64Range(0.01, 100).Draw(t, "period")
+			whole = Bucket{Level: n, Max: n, Quota: n, Period: period, Opens: []float64{period / 2}, Spread: rapid.Bool().Draw(t, "spread")}
+		}
+		b := whole.Part(rapid.Float64Range(0.01, 1).Draw(t, "part"))
+		if whole.Spread {
+			b = NewSingle(whole, false)
+		}
+		now := -1.0
+		for range rapid.IntRange(1, 30).Draw(t, "charges") {
+			from := b.Earliest(now, 1)
+			for _, at := range []float64{now, from - 1e-3, from - 1e-8, math.Nextafter(from, now), from, math.Nextafter(from, math.Inf(1)), from + 1e-8, from + 1} {
+				has := b.Earliest(at, 1) <= at
+				if got := b.Has(at, 1); got != has || has && at < b.HasNotBefore(1) {
+					t.Fatalf("at %v s Has = %v, not before %v; Earliest is %v", at, got, b.HasNotBefore(1), b.Earliest(at, 1))
+				}
+			}
+			now = from + rapid.SampledFrom([]float64{0, 0, 1e-8, 0.1, 10}).Draw(t, "later")
+			b.Charge(now, float64(rapid.IntRange(1, 4).Draw(t, "charge")))
+		}
+	})
+}

@@ -13,6 +13,10 @@ type Single struct {
 	log  []logged  // of a sliding window log: what was taken in the last window
 	sum  float64   // of log
 	all  []float64 // memory of Opens, for looking ahead
+
+	// What Has knows until permits are taken again: the bucket does not have knownN permits before hasNot, and has them
+	// from has on. Between the two it computes.
+	knownN, hasNot, has float64
 }
 
 type logged struct{ at, n float64 }
@@ -105,6 +109,42 @@ func (s *Single) Earliest(t, n float64) float64 {
 	}
 }
 
+// Has reports whether the bucket has n permits at t, that is, whether Earliest(t, n) is t; n is more than 0. Prefer it where
+// the same n is asked for again and again between two takes: except in a sliding counter, permits only come back between
+// them, so one call of Earliest answers nearly all of these questions.
+func (s *Single) Has(t, n float64) bool {
+	if s.knownN != n {
+		s.know(n)
+	}
+	if t < s.hasNot || t >= s.has {
+		return t >= s.has
+	}
+	return s.Earliest(t, n) <= t
+}
+
+// HasNotBefore returns a time before which Has returns false.
+func (s *Single) HasNotBefore(n float64) float64 {
+	if s.knownN != n {
+		s.know(n)
+	}
+	return s.hasNot
+}
+
+// know sets what [Single.Has] knows.
+func (s *Single) know(n float64) {
+	s.knownN, s.hasNot, s.has = n, math.Inf(-1), math.Inf(1)
+	if s.Spread {
+		return
+	}
+	// Close to the time from which it has them, the answer depends on rounding, which only Earliest does in the right way.
+	near := 1e-6
+	if s.Rate > 0 {
+		near += 2 * Tiny * max(1, s.Max) / s.Rate
+	}
+	from := s.Earliest(s.last, n)
+	s.hasNot, s.has = from-near, from+near
+}
+
 // Part returns the bucket of a part of a rate or window that was never used, as that of a guarantee in lanes.lua. Its
 // windows are those of the limit.
 func (b Bucket) Part(part float64) *Single {
@@ -122,14 +162,14 @@ func (b Bucket) Part(part float64) *Single {
 // Charge takes n permits at t, also more than the bucket ever holds.
 func (s *Single) Charge(t, n float64) {
 	s.flow(t)
-	s.last = max(s.last, t)
+	s.last, s.knownN = max(s.last, t), 0
 	s.Level, s.Used = s.Level-n, s.Used+n
 }
 
 // Take takes n permits at t, whether it has them or not; n may be less than 0, for what is given back.
 func (s *Single) Take(t, n float64) {
 	s.flow(t)
-	s.last = max(s.last, t)
+	s.last, s.knownN = max(s.last, t), 0
 	n = min(n, s.Max)
 	if s.isLog() {
 		s.log, s.sum = append(s.log, logged{t, n}), s.sum+n

@@ -110,7 +110,7 @@ func (l *Lane) owed(now float64) (owed bool) {
 		if s == nil {
 			continue
 		}
-		if s.Earliest(now, 1) > now {
+		if !s.Has(now, 1) {
 			return false
 		}
 		owed = true
@@ -126,24 +126,62 @@ func (l *Lane) ahead(other *Lane, now float64) bool {
 	return l.before(other)
 }
 
-// line has lanes of which one goes first.
+// mayBeOwed returns a time before which a lane is not owed, whatever goes until then; +Inf: nothing is guaranteed to it.
+func (l *Lane) mayBeOwed() float64 {
+	from, guaranteed := math.Inf(-1), false
+	for _, s := range l.Sure {
+		if s != nil {
+			from, guaranteed = max(from, s.HasNotBefore(1)), true
+		}
+	}
+	if !guaranteed {
+		return math.Inf(1)
+	}
+	return from
+}
+
+// line has lanes of which one goes first. Those to which something is guaranteed are also either in owed or in later, so
+// that finding the first does not look at all of them.
 type line struct {
 	lanes laneHeap
-	sure  []*Lane // those of them to which something is guaranteed
+	owed  laneHeap  // may be owed now
+	later laterHeap // are not owed before a time
+}
+
+type later struct {
+	from float64
+	lane *Lane
+}
+
+type laterHeap []later
+
+func (h laterHeap) Len() int           { return len(h) }
+func (h laterHeap) Less(i, j int) bool { return h[i].from < h[j].from }
+func (h laterHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *laterHeap) Push(x any)        { *h = append(*h, x.(later)) }
+func (h *laterHeap) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
 }
 
 func (w *line) add(l *Lane) {
 	heap.Push(&w.lanes, l)
 	if l.Sure != nil {
-		w.sure = append(w.sure, l)
+		heap.Push(&w.owed, l)
 	}
 }
 
 func (w *line) remove(l *Lane) {
 	heap.Remove(&w.lanes, slices.Index(w.lanes, l))
-	if l.Sure != nil {
-		w.sure = slices.DeleteFunc(w.sure, func(one *Lane) bool { return one == l })
+	if l.Sure == nil {
+		return
 	}
+	if i := slices.Index(w.owed, l); i >= 0 {
+		heap.Remove(&w.owed, i)
+		return
+	}
+	heap.Remove(&w.later, slices.IndexFunc(w.later, func(one later) bool { return one.lane == l }))
 }
 
 // first returns the lane that goes first; nil: there is none.
@@ -151,11 +189,26 @@ func (w *line) first(now float64) *Lane {
 	if len(w.lanes) == 0 {
 		return nil
 	}
+	for len(w.later) > 0 && w.later[0].from <= now {
+		heap.Push(&w.owed, heap.Pop(&w.later).(later).lane)
+	}
 	first := w.lanes[0]
-	for _, l := range w.sure {
-		if l.ahead(first, now) {
+	var soon []*Lane // rounding decides from when on they are owed
+	for len(w.owed) > 0 {
+		l := w.owed[0]
+		if l.owed(now) {
 			first = l
+			break
 		}
+		heap.Pop(&w.owed)
+		if from := l.mayBeOwed(); from > now {
+			heap.Push(&w.later, later{from, l})
+		} else {
+			soon = append(soon, l)
+		}
+	}
+	for _, l := range soon {
+		heap.Push(&w.owed, l)
 	}
 	return first
 }
@@ -268,7 +321,7 @@ func (q *Queue) try(l *Lane) {
 	owed := l.owed(q.now)
 	for i, b := range l.Uses {
 		if n := l.need(i); n != 0 {
-			if n > 0 && l.Sure != nil && l.Sure[i] != nil && l.Sure[i].Earliest(q.now, 1) <= q.now {
+			if n > 0 && l.Sure != nil && l.Sure[i] != nil && l.Sure[i].Has(q.now, 1) {
 				l.Sure[i].Charge(q.now, n)
 			}
 			b.Take(q.now, n)
