@@ -18,7 +18,7 @@ const (
 	maxLimitsFile = 1 << 20
 	defaultTrial  = 20 // tenants
 	maxMistake    = 500
-	maxTrials     = 2 // at once: each takes up to a second of processor time for a million calls
+	maxTrials     = 2 // at once: each takes a few seconds of processor time for a million calls
 )
 
 type (

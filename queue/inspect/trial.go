@@ -121,7 +121,7 @@ func Try(ctx context.Context, client redis.UniversalClient, queue string, set li
 	}
 	t := trial{Arrivals: arrivals, notCounted: map[string]bool{}}
 	for _, e := range []effective.Limits{inForce, proposed} {
-		if err := t.run(queue, e); err != nil {
+		if err := t.run(ctx, queue, e); err != nil {
 			return fail(err)
 		}
 	}

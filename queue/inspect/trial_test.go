@@ -1,6 +1,7 @@
 package inspect_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -8,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/test/arrivals"
 	"github.com/headgate/headgate/internal/test/redistest"
@@ -194,6 +197,67 @@ func TestTry(t *testing.T) {
 		if invalid, ok := errors.AsType[*validation.Error](err); !ok || invalid.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
+	}
+}
+
+// after calls do after so many commands.
+type after struct {
+	left int
+	do   func()
+}
+
+func (a *after) count() {
+	if a.left--; a.left == 0 {
+		a.do()
+	}
+}
+
+func (a *after) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (a *after) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		defer a.count()
+		return next(ctx, cmd)
+	}
+}
+
+func (a *after) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		defer a.count()
+		return next(ctx, cmds)
+	}
+}
+
+// TestTryStops: a trial that nobody waits for any more stops, also once it has read everything.
+func TestTryStops(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, perTenant(10))
+	if err := arrivals.Put(t.Context(), r.client, r.queue, arrivals.Call{Tenant: "a", Came: time.Now().Add(-time.Minute)}); err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewUniversalClient(r.server.Options())
+	defer client.Close()
+	hook := &after{}
+	client.AddHook(hook)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	set := limits.Set{Queues: map[string]limits.Queue{r.queue: {}}}
+	try := func() error {
+		trial, err := inspect.Try(ctx, client, r.queue, set, inspect.TrialQuery{N: 1})
+		if err == nil && trial.Calls != 1 {
+			t.Errorf("%d calls", trial.Calls)
+		}
+		return err
+	}
+	for range 2 { // the first one also opens a connection and loads scripts
+		hook.left = 0
+		if err := try(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hook.left, hook.do = -hook.left, cancel
+	if err := try(); !errors.Is(err, context.Canceled) {
+		t.Errorf("after all commands of a trial its context was canceled, and it returned %v", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"slices"
 	"time"
@@ -32,7 +33,7 @@ type trialOutcome struct {
 }
 
 // run lets the calls go under limits.
-func (t *trial) run(queue string, e effective.Limits) error {
+func (t *trial) run(ctx context.Context, queue string, e effective.Limits) error {
 	t.first, t.last = t.Calls[0].Left, t.Calls[0].Left
 	for i := range t.Calls {
 		t.first, t.last = min(t.first, t.Calls[i].Left), max(t.last, t.Calls[i].Left)
@@ -48,7 +49,9 @@ func (t *trial) run(queue string, e effective.Limits) error {
 	if err != nil {
 		return err
 	}
-	q.Run()
+	if err := q.Run(ctx); err != nil {
+		return err
+	}
 	t.outcomes = append(t.outcomes, t.outcome(f, q, lanes, calls))
 	return nil
 }

@@ -4,6 +4,7 @@ package replay
 import (
 	"cmp"
 	"container/heap"
+	"context"
 	"math"
 	"slices"
 
@@ -23,6 +24,7 @@ type Queue struct {
 	ready   line    // lanes that may go now
 	events  eventHeap
 	woken   []*Bucket
+	looks   int // how often it looked who goes next
 }
 
 // Bucket is the bucket of a limit.
@@ -216,11 +218,14 @@ func (w *line) first(now float64) *Lane {
 // moment is how far apart things may be that happen at once: limits.lua counts in µs, and this in fractions of seconds.
 const moment = 1e-6
 
+// checkEvery is after how many looks, each of about a µs, a replay checks its context.
+const checkEvery = 4096
+
 // headStart is how many jobs a tenant that was away starts before the others.
 const headStart = 2
 
-// Run lets all jobs go.
-func (q *Queue) Run() {
+// Run lets all jobs go, which takes about a second for a million of them. It returns the error of ctx if that ends before.
+func (q *Queue) Run(ctx context.Context) error {
 	type arrival struct {
 		at   float64
 		lane *Lane
@@ -270,8 +275,11 @@ func (q *Queue) Run() {
 				q.woken = append(q.woken, e.bucket)
 			}
 		}
-		q.serve()
+		if err := q.serve(ctx); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // offer makes a lane ready whose next job has come, and whose own limits may admit it.
@@ -373,8 +381,12 @@ func (b *Bucket) admits(l *Lane, now float64) float64 {
 }
 
 // serve lets lanes go that are ready, and those that wait for buckets that have woken up, in the order of the line.
-func (q *Queue) serve() {
+func (q *Queue) serve(ctx context.Context) error {
 	for {
+		if q.looks%checkEvery == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		q.looks++
 		next, from := q.ready.first(q.now), (*Bucket)(nil)
 		q.woken = slices.DeleteFunc(q.woken, func(b *Bucket) bool {
 			l := b.waiting.first(q.now)
@@ -389,7 +401,7 @@ func (q *Queue) serve() {
 		})
 		switch {
 		case next == nil:
-			return
+			return nil
 		case from == nil:
 			q.ready.remove(next)
 		default:

@@ -2,6 +2,8 @@ package replay
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -262,7 +264,9 @@ func TestReplayIsExact(t *testing.T) {
 		}
 		q.Buckets = append(q.Buckets, singles...)
 		run(lanes, shared, ahead)
-		q.Run()
+		if err := q.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		for i, l := range lanes {
 			for j, want := range l.gone {
 				if got := q.Lanes[i].Jobs[j].Gone * 1e6; math.Abs(got-float64(want)) > 2 {
@@ -301,7 +305,9 @@ func TestLargeJobsAreNotOvertaken(t *testing.T) {
 		return l
 	}
 	q := &Queue{Buckets: []*Bucket{shared}, Lanes: []*Lane{lane(3, 0), lane(3, 0), lane(1, 1.5, 2.5)}}
-	q.Run()
+	if err := q.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	var gone []float64
 	for _, l := range q.Lanes {
 		for _, job := range l.Jobs {
@@ -326,10 +332,63 @@ func TestJobsBeforeTheBeginning(t *testing.T) {
 		q.Buckets = append(q.Buckets, own)
 		q.Lanes = append(q.Lanes, &Lane{Tenant: &Tenant{Weight: 1}, Uses: []*Bucket{own, shared}, Costs: [][]float64{{1, 1, 1}}, Jobs: []Job{{At: -0.05}}})
 	}
-	q.Run()
+	if err := q.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	first, second := q.Lanes[0], q.Lanes[1]
 	if first.Jobs[0].Gone != -0.05 || first.Held[0] > 0 || second.Held[0] > 0 || second.Held[1] < 0.1 {
 		t.Errorf("the first went at %v, held %v; the second at %v, held %v", first.Jobs[0].Gone, first.Held, second.Jobs[0].Gone, second.Held)
+	}
+}
+
+// TestJobsLongBeforeTheBeginning: jobs that came hours before the times of a replay begin wait for that at no cost.
+func TestJobsLongBeforeTheBeginning(t *testing.T) {
+	t.Parallel()
+	const jobs = 1000
+	shared := &Bucket{Single: fluid.NewSingle(fluid.Bucket{Level: 1, Max: 1, Rate: 100}, false), Shared: true}
+	q := &Queue{Buckets: []*Bucket{shared}}
+	for range 2 {
+		own := &Bucket{Single: fluid.NewSingle(fluid.Bucket{Level: 1, Max: 1, Rate: 100}, false)}
+		l := &Lane{Tenant: &Tenant{Weight: 1}, Uses: []*Bucket{own, shared}, Costs: [][]float64{{1, 1, 1}}}
+		for range jobs / 2 {
+			l.Jobs = append(l.Jobs, Job{At: -216_000})
+		}
+		q.Buckets, q.Lanes = append(q.Buckets, own), append(q.Lanes, l)
+	}
+	if err := q.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	last := max(q.Lanes[0].Jobs[jobs/2-1].Gone, q.Lanes[1].Jobs[jobs/2-1].Gone)
+	if want := (jobs - 1) / 100.0; math.Abs(last-want) > 1e-3 || q.looks > 10*jobs {
+		t.Errorf("the last went at %v s, after %d looks; want %v", last, q.looks, want)
+	}
+}
+
+// gone is the context of a request that has gone by the second time that somebody asks.
+type gone struct {
+	context.Context
+	asked int
+}
+
+func (g *gone) Err() error {
+	if g.asked++; g.asked > 1 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestRunStops: a replay that nobody waits for any more stops, both between its jobs and among those that go at once.
+func TestRunStops(t *testing.T) {
+	t.Parallel()
+	for name, apart := range map[string]float64{"one by one": 1, "at once": 0} {
+		l := &Lane{Tenant: &Tenant{Weight: 1}, Costs: [][]float64{{1}}}
+		for i := range 100_000 {
+			l.Jobs = append(l.Jobs, Job{At: float64(i) * apart})
+		}
+		q := &Queue{Lanes: []*Lane{l}}
+		if err := q.Run(&gone{Context: t.Context()}); !errors.Is(err, context.Canceled) || q.looks > 10_000 {
+			t.Errorf("%s: %v after %d looks", name, err, q.looks)
+		}
 	}
 }
 
@@ -364,7 +423,9 @@ func BenchmarkMillion(b *testing.B) {
 					slices.SortFunc(l.Jobs, func(a, b Job) int { return cmp.Compare(a.At, b.At) })
 					q.Buckets, q.Lanes = append(q.Buckets, own), append(q.Lanes, l)
 				}
-				q.Run()
+				if err := q.Run(b.Context()); err != nil {
+					b.Fatal(err)
+				}
 			}
 		})
 	}
