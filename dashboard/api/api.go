@@ -112,6 +112,7 @@ type API struct {
 	chunkTime  time.Duration // for each chunk of a batch to arrive
 	streams    *slots
 	trials     *slots
+	reports    *slots // of conformance
 	refused    *refusals
 	lab        *lab
 	hide       *redact.Fields
@@ -130,7 +131,8 @@ func New(config Config) (*API, error) {
 	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	a := &API{
 		config: config, logger: config.Logger, mux: http.NewServeMux(), open: map[string]bool{}, client: queue.NewClient(config.Redis).RequireLimits().FullAt(config.FullAt).Encrypt(config.PayloadKeys),
-		batches: newSlots("batches", maxBatches), chunkTime: chunkTime, streams: newSlots("streams", maxStreams), trials: newSlots("trials", maxTrials), refused: newRefusals(config.Redis, config.Logger), hide: redact.New(config.Redact),
+		batches: newSlots("batches", maxBatches), chunkTime: chunkTime, streams: newSlots("streams", maxStreams), trials: newSlots("trials", maxTrials),
+		reports: newSlots("reports of conformance", maxReports), refused: newRefusals(config.Redis, config.Logger), hide: redact.New(config.Redact),
 	}
 	if a.inspector = config.Inspector; a.inspector == nil {
 		a.inspector = inspect.New(config.Redis).Decrypt(config.PayloadKeys)

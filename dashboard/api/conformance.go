@@ -12,6 +12,7 @@ const (
 	defaultConformance = 100 // buckets
 	conformanceHours   = 24
 	maxConformance     = 30 * 24
+	maxReports         = 4 // at once: each takes seconds of processor time for 30 days of 10,000 tenants
 )
 
 type (
@@ -64,6 +65,11 @@ func (a *API) conformance(r *request) (answer, error) {
 	if hours == 0 {
 		return answer{}, invalid("hours", "0 must be 1 to %d", maxConformance)
 	}
+	release, err := a.reports.take(r.caller)
+	if err != nil {
+		return answer{}, err
+	}
+	defer release()
 	to := time.Now().UTC()
 	query := inspect.ConformanceQuery{From: to.Add(-time.Duration(hours-1) * time.Hour).Truncate(time.Hour), To: to, Tenant: r.FormValue("tenant"), Limit: r.FormValue("limit"), N: n}
 	c, err := inspect.ReadConformance(r.Context(), a.config.Redis, r.PathValue("q"), query)

@@ -309,6 +309,9 @@ func TestJobs(t *testing.T) {
 	r.want(400, `"hours"`, "GET", at+"/conformance?hours=0", "")
 	r.want(400, `"hours"`, "GET", at+"/conformance?hours=721", "")
 	r.want(400, `"n"`, "GET", at+"/conformance?n=0", "")
+	r.api.reports.taken = maxReports
+	r.want(429, "4 reports of conformance are in progress", "GET", at+"/conformance", "")
+	r.api.reports.taken = 0
 	group := func(outcome, kind, reason any) string {
 		return string(mustJSON(map[string]any{"outcome": outcome, "kind": kind, "reason": reason}))
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/headgate/headgate/queue/internal/conformance"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/validation"
 )
 
@@ -42,7 +44,6 @@ type ConformanceBucket struct {
 	Hours  []ConformanceHour // in the order of time, without those in which no call left
 
 	name string
-	part float64 // how near the calls came to the limit
 }
 
 // ConformanceHour says what a limit saw in an hour.
@@ -136,80 +137,124 @@ func ReadConformance(ctx context.Context, client redis.UniversalClient, queue st
 		return fail(err)
 	}
 	c := Conformance{Counts: stored.Conformance}
-	buckets := map[string]*ConformanceBucket{}
-	first, last := query.From.Truncate(time.Hour), query.To
+	kept := keptHours{client: client, queue: queue, first: query.From.Truncate(time.Hour), last: query.To}
+	parts, err := kept.nearest(ctx, query)
+	if err != nil {
+		return fail(err)
+	}
+	now := query.To.UnixMicro()
+	for name := range parts {
+		// The pattern may have matched others, too.
+		b := newBucket(name, rules.Limits, now)
+		if query.Limit != "" && query.Limit != b.Limit || query.Tenant != "" && query.Tenant != b.Values["tenant"] {
+			delete(parts, name)
+		}
+	}
+	c.Total = len(parts)
+	chosen := slices.SortedFunc(maps.Keys(parts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(parts[b], parts[a]), strings.Compare(a, b))
+	})
+	for _, name := range chosen[:min(query.N, c.Total)] {
+		c.Buckets = append(c.Buckets, newBucket(name, rules.Limits, now))
+	}
+	if err := kept.read(ctx, c.Buckets); err != nil {
+		return fail(err)
+	}
+	if c.Missed, err = kept.missed(ctx); err != nil {
+		return fail(err)
+	}
+	// What was kept of a day may have expired since it was looked for.
+	c.Buckets = slices.DeleteFunc(c.Buckets, func(b ConformanceBucket) bool { return len(b.Hours) == 0 })
+	return c, nil
+}
+
+// newBucket returns a bucket without its hours.
+func newBucket(name string, rules []limits.Limit, now int64) ConformanceBucket {
+	limit, values, _ := strings.Cut(name, ":")
+	b := ConformanceBucket{Limit: limit, Values: map[string]string{}, name: name}
+	if values != "" {
+		b.Values[formerly] = store.Unescape(values)
+	}
+	for _, rule := range rules {
+		all := strings.Split(values, ";")
+		if rule.Name != b.Limit || len(all) != max(len(rule.Per), 1) {
+			continue
+		}
+		clear(b.Values)
+		for i, name := range rule.Per {
+			b.Values[name] = store.Unescape(all[i])
+		}
+		if of, ok := conformance.RuleOf(rule, effective.Spec(rule), now, now); ok {
+			b.Window = of.Window()
+		}
+	}
+	return b
+}
+
+// keptHours are the hours of a queue that begin from first on and before last.
+type keptHours struct {
+	client      redis.UniversalClient
+	queue       string
+	first, last time.Time
+}
+
+// days returns the days of the hours, and their keys.
+func (k *keptHours) days() iter.Seq2[int64, string] {
+	return func(yield func(int64, string) bool) {
+		for day := k.first.UnixMicro() / conformance.Day; day <= k.last.UnixMicro()/conformance.Day; day++ {
+			if !yield(day, conformance.HoursKey(k.queue, day)) {
+				return
+			}
+		}
+	}
+}
+
+// parse returns the hours of a day as they are kept.
+func (k *keptHours) parse(day int64, text string) (hours []ConformanceHour) {
+	of := conformance.ParseHours(text)
+	for _, i := range slices.Sorted(maps.Keys(of)) {
+		at := time.UnixMicro(day * conformance.Day).UTC().Add(time.Duration(i) * time.Hour)
+		if at.Before(k.first) || !at.Before(k.last) {
+			continue
+		}
+		hour := ConformanceHour{At: at, Most: of[i].Most, Allowed: of[i].Allowed}
+		if over := of[i].Over; over != nil {
+			hour.Over = &Violation{At: time.UnixMicro(over.At).UTC(), Took: over.N, Allowed: over.Allowed}
+		}
+		hours = append(hours, hour)
+	}
+	return hours
+}
+
+// nearest returns how near calls came to their limits, as parts of these and by bucket; more than 1 if they exceeded them.
+// It keeps no hours in memory: a queue may have those of very many buckets. It reads them in pieces, so that Redis has time
+// for other commands.
+func (k *keptHours) nearest(ctx context.Context, query ConformanceQuery) (map[string]float64, error) {
 	match := cmp.Or(query.Limit, "*") + ":*"
 	if query.Tenant != "" {
 		match += rediskey.Escape(query.Tenant) + "*"
 	}
-	for day := first.UnixMicro() / conformance.Day; day <= last.UnixMicro()/conformance.Day; day++ {
-		hours, err := readHours(ctx, client, conformance.HoursKey(queue, day), match)
-		if err != nil {
-			return fail(err)
-		}
-		for name, text := range hours {
-			b := buckets[name]
-			if b == nil {
-				b = &ConformanceBucket{}
-				buckets[name] = b
+	parts := map[string]float64{}
+	for day, key := range k.days() {
+		for cursor, begun := uint64(0), false; cursor != 0 || !begun; begun = true {
+			fields, next, err := k.client.HScan(ctx, key, cursor, match, 500).Result()
+			if err != nil {
+				return nil, err
 			}
-			of := conformance.ParseHours(text)
-			for _, i := range slices.Sorted(maps.Keys(of)) {
-				at := time.UnixMicro(day * conformance.Day).UTC().Add(time.Duration(i) * time.Hour)
-				if at.Before(first) || !at.Before(last) {
-					continue
+			for i := 0; i+1 < len(fields); i += 2 {
+				if hours := k.parse(day, fields[i+1]); len(hours) > 0 {
+					parts[fields[i]] = max(parts[fields[i]], nearest(hours))
 				}
-				hour := ConformanceHour{At: at, Most: of[i].Most, Allowed: of[i].Allowed}
-				if over := of[i].Over; over != nil {
-					hour.Over = &Violation{At: time.UnixMicro(over.At).UTC(), Took: over.N, Allowed: over.Allowed}
-				}
-				b.Hours = append(b.Hours, hour)
 			}
+			cursor = next
 		}
 	}
-	if missed := buckets[conformance.Missed]; missed != nil {
-		for _, hour := range missed.Hours {
-			c.Missed = append(c.Missed, hour.At)
-		}
-		delete(buckets, conformance.Missed)
-	}
-	now := last.UnixMicro()
-	for name, b := range buckets {
-		var values string
-		b.Limit, values, _ = strings.Cut(name, ":")
-		b.Values = map[string]string{}
-		if values != "" {
-			b.Values[formerly] = store.Unescape(values)
-		}
-		for _, rule := range rules.Limits {
-			all := strings.Split(values, ";")
-			if rule.Name != b.Limit || len(all) != max(len(rule.Per), 1) {
-				continue
-			}
-			clear(b.Values)
-			for i, name := range rule.Per {
-				b.Values[name] = store.Unescape(all[i])
-			}
-			if of, ok := conformance.RuleOf(rule, effective.Spec(rule), now, now); ok {
-				b.Window = of.Window()
-			}
-		}
-		b.name, b.part = name, b.nearest()
-		if len(b.Hours) > 0 && (query.Limit == "" || query.Limit == b.Limit) && (query.Tenant == "" || query.Tenant == b.Values["tenant"]) {
-			c.Buckets = append(c.Buckets, *b)
-		}
-	}
-	c.Total = len(c.Buckets)
-	slices.SortFunc(c.Buckets, func(a, b ConformanceBucket) int {
-		return cmp.Or(cmp.Compare(b.part, a.part), strings.Compare(a.name, b.name))
-	})
-	c.Buckets = c.Buckets[:min(query.N, c.Total)]
-	return c, nil
+	return parts, nil
 }
 
-// nearest returns how near the calls came to the limit, as a part of it; more than 1 if they exceeded it.
-func (b *ConformanceBucket) nearest() (part float64) {
-	for _, hour := range b.Hours {
+// nearest returns how near calls came to their limit, as a part of it.
+func nearest(hours []ConformanceHour) (part float64) {
+	for _, hour := range hours {
 		if hour.Over != nil {
 			part = max(part, float64(hour.Over.Took)/float64(max(hour.Over.Allowed, 1)))
 		}
@@ -218,27 +263,37 @@ func (b *ConformanceBucket) nearest() (part float64) {
 	return part
 }
 
-// readHours reads the hours of a day in pieces, so that Redis has time for other commands: of buckets whose names match
-// a pattern, and those with missed calls.
-func readHours(ctx context.Context, client redis.UniversalClient, key, match string) (map[string]string, error) {
-	all := map[string]string{}
-	missed, err := client.HGet(ctx, key, conformance.Missed).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, err
+// read sets the hours of buckets.
+func (k *keptHours) read(ctx context.Context, buckets []ConformanceBucket) error {
+	for day, key := range k.days() {
+		for some := range slices.Chunk(buckets, store.MaxKeys) {
+			names := make([]string, len(some))
+			for i := range some {
+				names[i] = some[i].name
+			}
+			texts, err := k.client.HMGet(ctx, key, names...).Result()
+			if err != nil {
+				return err
+			}
+			for i := range some {
+				text, _ := texts[i].(string) // "" if no call left on that day
+				some[i].Hours = append(some[i].Hours, k.parse(day, text)...)
+			}
+		}
 	}
-	if missed != "" {
-		all[conformance.Missed] = missed
-	}
-	for cursor := uint64(0); ; {
-		fields, next, err := client.HScan(ctx, key, cursor, match, 500).Result()
-		if err != nil {
+	return nil
+}
+
+// missed returns the hours in which calls were not counted.
+func (k *keptHours) missed(ctx context.Context) (all []time.Time, err error) {
+	for day, key := range k.days() {
+		text, err := k.client.HGet(ctx, key, conformance.Missed).Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
 			return nil, err
 		}
-		for i := 0; i+1 < len(fields); i += 2 {
-			all[fields[i]] = fields[i+1]
-		}
-		if cursor = next; cursor == 0 {
-			return all, nil
+		for _, hour := range k.parse(day, text) {
+			all = append(all, hour.At)
 		}
 	}
+	return all, nil
 }
