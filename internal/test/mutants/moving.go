@@ -43,6 +43,10 @@ var movingMutants = []mutant{
 		"missing write", "what is used of limits moves", "queue/internal/mover TestMove",
 	},
 	{
+		"queue/internal/mover/rest.go", `return found, m.hasAll(ctx, node, home)`, `return found, nil`,
+		"missing check", "what is used of limits moves while a slot moves to another node", "queue/internal/mover TestMoveBesideASlotMove",
+	},
+	{
 		"internal/limitlua/limits.lua", `if ends > now then s.n, s.spent, s.keep, s.from, s.ends = used, used, used, from, ends end`, `if ends < now then s.n, s.spent, s.keep, s.from, s.ends = used, used, used, from, ends end`,
 		"missing write", "what was used of a quota is used when partitions share it", "queue TestWhatIsUsedWhenPartitionsChange",
 	},

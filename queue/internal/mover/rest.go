@@ -33,11 +33,9 @@ func (m *Mover) keys(ctx context.Context, home string) (map[string][]string, err
 	}
 	prefix := store.Key(home, "")
 	found, seen := map[string][]string{}, map[string]bool{} // a scan may return a name twice
-	node := redis.Cmdable(m.Redis)
-	if cluster, ok := m.Redis.(*redis.ClusterClient); ok {
-		if node, err = cluster.MasterForKey(ctx, prefix); err != nil {
-			return nil, err
-		}
+	node, err := m.nodeOf(ctx, home)
+	if err != nil {
+		return nil, err
 	}
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		if err := m.keep(ctx); err != nil {
@@ -58,7 +56,31 @@ func (m *Mover) keys(ctx context.Context, home string) (map[string][]string, err
 			}
 		}
 	}
-	return found, nil
+	return found, m.hasAll(ctx, node, home)
+}
+
+// nodeOf returns the node with the keys of a partition. It waits while their slot moves to another node.
+func (m *Mover) nodeOf(ctx context.Context, home string) (node redis.UniversalClient, err error) {
+	err = m.do(ctx, func(ctx context.Context) (err error) {
+		node = m.Redis
+		if cluster, ok := m.Redis.(*redis.ClusterClient); ok {
+			if node, err = cluster.MasterForKey(ctx, store.Key(home, "")); err != nil {
+				return err
+			}
+		}
+		return m.hasAll(ctx, node, home)
+	})
+	return node, err
+}
+
+// hasAll returns an error if a node does not have all keys of a partition: a scan is not redirected to the node to
+// which their slot moves, and it would miss the keys that are there.
+func (m *Mover) hasAll(ctx context.Context, node redis.UniversalClient, home string) error {
+	err := node.Exists(ctx, store.ScriptKeys(home)...).Err()
+	if cluster, ok := m.Redis.(*redis.ClusterClient); ok && store.Moving(err) {
+		cluster.ReloadState(ctx) // this is a client of one node, which follows no MOVED
+	}
+	return err
 }
 
 // ownerOf returns the escaped tenant of a key that is moved with it.

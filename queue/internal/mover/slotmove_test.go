@@ -1,0 +1,109 @@
+package mover_test
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/internal/rediskey"
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/internal/mover"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/operate"
+)
+
+// before calls do once, before the first command of a name that has a word.
+type before struct {
+	name, word string
+	do         func()
+	once       sync.Once
+}
+
+func (b *before) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (b *before) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == b.name && slices.Contains(cmd.Args(), any(b.word)) {
+			b.once.Do(b.do)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (b *before) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestMoveBesideASlotMove: a tenant without jobs takes what is used of its limits along, also if the slot of the
+// partition that it leaves moves to another node just then.
+func TestMoveBesideASlotMove(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	client, ctx := cluster.Client(), t.Context()
+	who := ""
+	for i := range tenants {
+		if (partition.Layout{Queue: "q", N: 2}).Home(tenant(i)) == "q@2" {
+			who = rediskey.Escape(tenant(i))
+		}
+	}
+	run := func(client redis.UniversalClient) {
+		l, err := store.ReadLayout(ctx, client, "q")
+		if err != nil {
+			t.Error(err)
+		} else if l.From != nil {
+			(&mover.Mover{Of: l, Worker: "w", Longest: time.Minute, Redis: client, Logger: slog.New(slog.DiscardHandler)}).Run(ctx)
+		}
+	}
+	publish := func(n int) {
+		t.Helper()
+		if err := operate.Publish(ctx, client, setOf(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for what, hook := range map[string]*before{
+		"before its keys are looked for": {name: "smembers", word: "asynq:{q@2}:groups"},
+		"while its keys are looked for":  {name: "scan", word: "headgate:{q@2}:*"},
+	} {
+		publish(2)
+		run(client)
+		publish(1)
+		const name = "adapt:tenant:"
+		client.Del(ctx, store.Key("q", name+who))
+		client.Set(ctx, store.Key("q@2", name+who), "512 1024 1795000000000000 1024 0", time.Hour)
+		client.HSet(ctx, store.MovesKey("q@2"), who, store.MoveLeft+"x") // a mover was stopped in the middle
+
+		other := cluster.NewClient(&redis.ClusterOptions{})
+		defer other.Close()
+		reached, goOn := make(chan struct{}), make(chan struct{})
+		hook.do = func() {
+			close(reached)
+			<-goOn
+		}
+		other.OnNewNode(func(node *redis.Client) { node.AddHook(hook) }) // a scan is of one node
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			run(other)
+		}()
+		<-reached
+		slot := cluster.Slot(store.Key("q@2", ""))
+		move := cluster.Move(slot, cluster.Other(slot))
+		move.Keys()
+		close(goOn)
+		time.Sleep(500 * time.Millisecond) // in which it looks for keys, of which the old node has none
+		move.End()
+		<-ended
+		if now, err := store.ReadLayout(ctx, client, "q"); err != nil || now.From != nil {
+			t.Fatalf("%s: %+v, %v", what, now, err)
+		}
+		if text := client.Get(ctx, store.Key("q", name+who)).Val(); text == "" {
+			t.Errorf("the slot moves %s: what the tenant had is not where it has arrived", what)
+		}
+	}
+}
