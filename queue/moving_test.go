@@ -312,6 +312,56 @@ func TestSlotOfAJobThatMoves(t *testing.T) {
 	}
 }
 
+// TestDirectCallsOfATenantThatMoves: direct calls in flight hold their places also after their tenant has moved, and
+// are renewed and released where it is then.
+func TestDirectCallsOfATenantThatMoves(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 0, limitsOf(inFlight(2, "tenant"), perHour("hour", 2)), nil)
+	ctx, client := t.Context(), r.server.Client()
+	calls := make([]*Permit, 2)
+	for i := range calls {
+		var err error
+		if calls[i], err = r.client.Take(ctx, r.call("a")); err != nil {
+			t.Fatal(err)
+		}
+		defer calls[i].stop()
+	}
+	for i, n := range []int{2, 1} { // there, and back to a partition that knows the calls
+		err := operate.Publish(ctx, client, limits.Set{
+			Queues:  map[string]limits.Queue{r.queue: {Partitions: 2, Limits: []limits.Limit{inFlight(2, "tenant"), perHour("hour", 2)}}},
+			Tenants: map[string]limits.Tenant{"a": {Partition: n}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := store.ReadLayout(ctx, client, r.queue)
+		if err != nil || l.From == nil {
+			t.Fatalf("%+v, %v", l, err)
+		}
+		(&mover.Mover{Of: l, Worker: "w", Longest: time.Minute, Redis: client, Logger: slog.New(slog.DiscardHandler)}).Run(ctx)
+		if n, refused := r.takes(t, r.call("a")); n != 0 || refused.Reason != ParkedByConcurrency {
+			t.Errorf("%d calls beside two of two, then %+v", n, refused)
+		}
+		home := l.Name(n)
+		places := store.Key(home, "permits:x:a")
+		ends := client.ZScore(ctx, places, calls[i].id).Val()
+		if _, err := calls[i].end(ctx, "renew", fmt.Sprint(time.Hour.Microseconds())); err != nil {
+			t.Fatal(err)
+		}
+		if later := client.ZScore(ctx, places, calls[i].id).Val(); ends == 0 || later <= ends || client.TTL(ctx, places).Val() < 59*time.Minute {
+			t.Errorf("renewed in %s, a place of until %.0f ends at %.0f", home, ends, later)
+		}
+	}
+	if err := calls[0].Cancel(ctx); err != nil {
+		t.Fatal(err)
+	}
+	p, err := r.client.Wait(ctx, r.call("a"), time.Minute)
+	if err != nil {
+		t.Fatalf("in the place of a call that was cancelled: %v", err)
+	}
+	p.stop()
+}
+
 // arrives lets a tenant arrive after a request with its jobs was refused where it arrives.
 type arrives struct {
 	redis.UniversalClient

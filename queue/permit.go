@@ -2,11 +2,14 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/validation"
@@ -25,14 +28,17 @@ const (
 // seconds after the process has died.
 type Permit struct {
 	client *Client
-	of     accepted
 	id     string // of the call
 
-	slot           slot
-	began          time.Duration // of the call, by boottime
-	permits, marks string
-	ended          atomic.Bool
-	stop           context.CancelFunc // stops the renewal of its permits; nil: it has none
+	mu      sync.Mutex
+	of      accepted // its tenant may move to another partition
+	permits string   // in the partition
+
+	slot  slot
+	began time.Duration // of the call, by boottime
+	marks string
+	ended atomic.Bool
+	stop  context.CancelFunc // stops the renewal of its permits; nil: it has none
 }
 
 // hold waits for the moment of the call. It returns false if it was missed, or ctx is done before.
@@ -101,29 +107,74 @@ func (p *Permit) finish(ctx context.Context, what, actual string) error {
 	if p.stop != nil {
 		p.stop()
 	}
-	if p.permits == "" && actual == "" && (what == "end" || p.slot.latest == 0) {
+	of, permits := p.place()
+	if permits == "" && actual == "" && (what == "end" || p.slot.latest == 0) {
 		return nil
 	}
 	ctx = context.WithoutCancel(ctx) // a call whose context has ended is over, too
 	woken, err := p.end(ctx, what, actual)
 	if err != nil {
-		return fmt.Errorf("the permit of a call of queue %q is not settled: %w", p.of.queue(), err)
+		return fmt.Errorf("the permit of a call of queue %q is not settled: %w", of.queue(), err)
 	}
 	if woken > 0 {
-		store.Announce(ctx, p.client.redis, p.of.home)
+		of, _ = p.place()
+		store.Announce(ctx, p.client.redis, of.home)
 	}
 	return nil
 }
 
-// end sends direct_end.lua once: what it gives back must not be given back twice.
+// end sends direct_end.lua to the partition of the tenant. There it does its work once: what it gives back must not
+// be given back twice.
 func (p *Permit) end(ctx context.Context, what, actual string) (woken int64, err error) {
-	err = p.client.direct.in(p.client.redis, p.of.home).calendars.Run(ctx, func(calendars string) error {
+	seeking := &retry{}
+	for try := 0; ; try++ {
+		of, permits := p.place()
+		woken, err := p.endIn(ctx, of, permits, what, actual)
+		if err != nil || woken >= 0 {
+			return woken, err
+		}
+		if !seeking.seek(ctx, try) {
+			return 0, fmt.Errorf("tenant %s moves to another partition", check.Quote(store.Unescape(of.tenant)))
+		}
+		if err := p.follow(ctx, try); err != nil {
+			return 0, err
+		}
+	}
+}
+
+func (p *Permit) endIn(ctx context.Context, of accepted, permits, what, actual string) (woken int64, err error) {
+	err = p.client.direct.in(p.client.redis, of.home).calendars.Run(ctx, func(calendars string) error {
 		ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 		defer cancel()
-		reply, err := store.DirectEndScript.RunUntilDone(ctx, p.client.redis, store.ScriptKeys(p.of.home), p.of.home, calendars,
-			p.id, p.of.tenant, p.of.attributesOfLane(), p.of.cost, p.of.costs, p.permits, p.marks, p.slot.latestMicros, what, actual)
+		reply, err := store.DirectEndScript.RunUntilDone(ctx, p.client.redis, store.ScriptKeys(of.home), of.home, calendars,
+			p.id, of.tenant, of.attributesOfLane(), of.cost, of.costs, permits, p.marks, p.slot.latestMicros, what, actual, of.layout)
 		woken, _ = reply.(int64)
 		return err
 	})
 	return woken, err
+}
+
+// place returns the partition of the call, and its permits there.
+func (p *Permit) place() (of accepted, permits string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.of, p.permits
+}
+
+// follow looks up the partition of the call again. Of a tenant that moves it finds its two partitions in turn, by
+// the number of tries.
+func (p *Permit) follow(ctx context.Context, try int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was, tenant, routes := p.of.home, store.Unescape(p.of.tenant), p.client.routes
+	routes.forget(was)
+	home, err := routes.homeIn(ctx, p.of.queue(), tenant, try)
+	if err != nil {
+		return err
+	}
+	p.of.home, p.permits = home, strings.ReplaceAll(p.permits, store.Key(was, ""), store.Key(home, ""))
+	if err := routes.locate(ctx, Job{Kind: p.of.kind, Tenant: tenant}, &p.of); !errors.Is(err, errNoPartition) {
+		return err
+	}
+	return nil // the next try finds it
 }

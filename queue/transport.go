@@ -88,7 +88,8 @@ func (t *Transport) quotas(resp *http.Response) []Quota {
 func (p *Permit) pauseTenant(ctx context.Context, length time.Duration, reason string) error {
 	_, err := p.end(ctx, "pause", fmt.Sprintf("%d %s", length.Microseconds(), check.Printable(reason, maxWords)))
 	if err == nil {
-		store.AnnounceToAll(ctx, p.client.redis, p.of.home)
+		of, _ := p.place()
+		store.AnnounceToAll(ctx, p.client.redis, of.home)
 	}
 	return err
 }

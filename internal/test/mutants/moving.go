@@ -43,6 +43,14 @@ var movingMutants = []mutant{
 		"missing write", "what is used of limits moves", "queue/internal/mover TestMove",
 	},
 	{
+		"queue/internal/mover/rest.go", `case "b", "ramp", "adapt", "permits":`, `case "b", "ramp", "adapt":`,
+		"missing write", "a tenant that moves has no more calls in flight than before", "queue TestDirectCallsOfATenantThatMoves",
+	},
+	{
+		"queue/internal/store/direct_end.lua", `if not is_home(ARGV[13], tenant) then return -1 end`, ``,
+		"missing check", "a call that ends after its tenant has moved gives its place back", "queue TestDirectCallsOfATenantThatMoves",
+	},
+	{
 		"queue/internal/mover/rest.go", `return found, m.hasAll(ctx, node, home)`, `return found, nil`,
 		"missing check", "what is used of limits moves while a slot moves to another node", "queue/internal/mover TestMoveBesideASlotMove",
 	},

@@ -39,11 +39,11 @@ var rampMutants = []mutant{
 		"rounding", "a day of 23 hours is a day of a ramp", "queue TestRampOverDays",
 	},
 	{
-		"queue/internal/mover/rest.go", `case "b", "ramp", "adapt":`, `case "b":`,
+		"queue/internal/mover/rest.go", `case "b", "ramp", "adapt", "permits":`, `case "b", "permits":`,
 		"missing write", "a tenant that moves keeps its ramp", "queue/internal/mover TestMove$",
 	},
 	{
-		"queue/internal/mover/rest.go", `case "b", "ramp", "adapt":`, `case "b", "ramp":`,
+		"queue/internal/mover/rest.go", `case "b", "ramp", "adapt", "permits":`, `case "b", "ramp", "permits":`,
 		"missing write", "a tenant that moves keeps what its provider admits", "queue/internal/mover TestMove$",
 	},
 	{

@@ -18,7 +18,7 @@ import (
 )
 
 // keys returns the names of the keys that tenants have in a partition, by escaped tenant: the buckets of their
-// limits, and the keys of their jobs. No set lists them, so it looks at all keys of the node.
+// limits, the permits of their direct calls, and the keys of their jobs. No set lists them, so it looks at all keys of the node.
 func (m *Mover) keys(ctx context.Context, home string) (map[string][]string, error) {
 	limits, err := effective.ReadQueue(ctx, m.Redis, home)
 	if err != nil {
@@ -89,7 +89,7 @@ func ownerOf(name string, places map[string]int) (tenant string, ok bool) {
 	switch what {
 	case "unique":
 		tenant, _, ok = strings.Cut(rest, ":")
-	case "b", "ramp", "adapt":
+	case "b", "ramp", "adapt", "permits":
 		limit, values, _ := strings.Cut(rest, ":")
 		all := strings.Split(values, ";")
 		if i, of := places[limit]; of && i < len(all) {
@@ -221,7 +221,7 @@ func pauseKept(text string) int64 {
 	return until
 }
 
-// values adds the writes that copy strings and lists.
+// values adds the writes that copy strings, lists and the permits of direct calls.
 func (c *carrier) values(ctx context.Context, names []string, to *writes) error {
 	for some := range slices.Chunk(names, atATime) {
 		err := c.do(ctx, func(ctx context.Context) error {
@@ -249,6 +249,7 @@ func (c *carrier) copies(ctx context.Context, names []string, to *writes) error 
 	}
 	pipe = c.Redis.Pipeline()
 	texts, lists, left := make([]*redis.StringCmd, len(names)), make([]*redis.StringSliceCmd, len(names)), make([]*redis.DurationCmd, len(names))
+	permits := make([]*redis.ZSliceCmd, len(names))
 	for i, name := range names {
 		key := store.Key(c.home, name)
 		switch kinds[i].Val() { // another one has expired, or is damaged
@@ -256,6 +257,8 @@ func (c *carrier) copies(ctx context.Context, names []string, to *writes) error 
 			texts[i] = pipe.Get(ctx, key)
 		case "list":
 			lists[i] = pipe.LRange(ctx, key, 0, -1)
+		case "zset":
+			permits[i] = pipe.ZRangeWithScores(ctx, key, 0, -1)
 		}
 		left[i] = pipe.PTTL(ctx, key)
 	}
@@ -276,6 +279,15 @@ func (c *carrier) copies(ctx context.Context, names []string, to *writes) error 
 				words := []any{"RPUSH", name}
 				for _, one := range some {
 					words = append(words, one)
+				}
+				to.add(words...)
+			}
+		case permits[i] != nil && len(permits[i].Val()) > 0:
+			// No job of the tenant has begun, so these are of direct calls, which go on meanwhile.
+			for some := range slices.Chunk(permits[i].Val(), atATime) {
+				words := []any{"ZADD", name}
+				for _, one := range some {
+					words = append(words, strconv.FormatFloat(one.Score, 'f', 0, 64), one.Member)
 				}
 				to.add(words...)
 			}

@@ -121,6 +121,10 @@ func fill(t *testing.T, server *redistest.Server, n int) {
 	client.Set(ctx, store.Key(home, "tick:daily"), "- 1795000000 0 0", time.Hour)
 	home = partition.Layout{Queue: "q", N: n}.Home(tenant(5))
 	client.Set(ctx, store.Key(home, "adapt:tenant:"+rediskey.Escape(tenant(5))), "512 1024 1795000000000000 1024 0", time.Hour)
+	home = partition.Layout{Queue: "q", N: n}.Home(tenant(6))
+	calls := store.Key(home, "permits:calls:"+rediskey.Escape(tenant(6)))
+	client.ZAdd(ctx, calls, redis.Z{Score: 1_795_000_000_000_000, Member: "*a direct call"}, redis.Z{Score: 1_795_000_000_000_001, Member: "*another one"})
+	client.Expire(ctx, calls, time.Hour)
 }
 
 // content returns what partitions have of tenants and their jobs, as text by the name that it would have in an
@@ -172,6 +176,9 @@ func content(t *testing.T, client redis.UniversalClient, l partition.Layout) map
 					value = fmt.Sprint(client.LRange(ctx, key, 0, -1).Val())
 				}
 				note(home, values[len(values)-1], what, value)
+			case "permits":
+				_, of, _ := strings.Cut(rest, ":")
+				note(home, of, what, client.ZRangeWithScores(ctx, key, 0, -1).Val())
 			case "unique":
 				of, _, _ := strings.Cut(rest, ":")
 				note(home, of, what, client.Get(ctx, key).Val())

@@ -10,12 +10,15 @@
 --           | 'hear' it says what it admits
 -- ARGV[12]  for 'end': what it used of metered limits, "unit=n;...", or '' for what was taken;
 --           for 'renew': lease_us; for 'pause': "length_us reason"; for 'hear': see hear in lanes.lua
--- Returns   how many lanes were woken, whose jobs may go now
+-- ARGV[13]  layout by which the caller found the partition, see is_home
+-- Returns   how many lanes were woken, whose jobs may go now; -1: the tenant is in another partition, and nothing
+--           was done
 -- Bound: the limits of one lane, of which each wakes at most ten lanes.
 -- Full memory: it runs (allow-oom): it gives back what direct.lua took.
 local now = clock()
 local id, tenant, attributes, cost, more, permits, marks = unpack(ARGV, 3, 9)
 local slot, what, actual = tonumber(ARGV[10]), ARGV[11], ARGV[12]
+if not is_home(ARGV[13], tenant) then return -1 end
 
 if what == 'renew' then
   for key in permits_read(permits) do
