@@ -269,7 +269,7 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 		Took: time.Since(began), Released: released, Waiting: a.waiting, Enqueued: a.enqueued,
 		Held: d.capacity.held.Load(), Sending: d.sending.Load(), Concurrency: d.capacity.all, Starved: starved,
 	})
-	d.had = released > 0 || d.live.any()
+	d.had = released > 0 || d.live.any(d.queue)
 	if a.led > 0 {
 		return d.standBy(ctx, a.led, released > 0 || a.forwarded > 0), nil
 	}

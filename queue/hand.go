@@ -66,7 +66,7 @@ func (g *gate) serve(h handed) {
 	locked := unlock(g.keys, g.queue, h.id, &message)
 	job := newRunning(g.of.Queue, h.id, message)
 	job.owner, job.raw, job.locked = h.owner, h.message, locked
-	leave, after := g.live.enter(asynqwire.Run{ID: h.id, Kind: job.Kind, Payload: stored, Began: time.Now()}, h.asked, cancel, g.stopping)
+	leave, after := g.live.enter(g.queue, asynqwire.Run{ID: h.id, Kind: job.Kind, Payload: stored, Began: time.Now()}, h.asked, cancel, g.stopping)
 	if leave == nil {
 		g.giveUp(job, h.slot)
 		return

@@ -102,7 +102,7 @@ func (h *heart) send(ctx context.Context, text []byte, now time.Time) error {
 	shown := make(map[string][]asynqwire.Run, len(h.live))
 	for home, live := range h.live {
 		renewLeases(ctx, pipe, home, live)
-		shown[home] = live.shown()
+		shown[home] = live.shown(home)
 	}
 	asynqwire.Tell(ctx, pipe, h.asynqServer(), shown, workers.BeatLasts)
 	pipe.Set(ctx, workers.Key(h.info.ID), text, workers.BeatLasts)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -18,17 +19,25 @@ import (
 
 // endLate ends a run that has lost its job: this worker did not renew its leases for so long
 // that another one recovered the job. endLate still records that the run did not crash, and
-// whether its call succeeded.
+// whether its call succeeded. The job may have moved to another partition since, with its tenant.
 func (g *gate) endLate(job *Running, v verdict) verdict {
 	succeeded := 0
 	if v.outcome == lifecycle.Done {
 		succeeded = 1
 	}
+	home := g.queue
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
-		_, err := store.LateScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), g.queue, job.ID, job.owner, job.tenant(), job.kind(),
+		reply, err := store.LateScript.Run(ctx, g.redis, store.ScriptKeys(home), home, job.ID, job.owner, job.tenant(), job.kind(),
 			succeeded, string(v.result), string(v.answer), job.Attempt, v.took.Microseconds())
 		cancel()
+		if err == nil && reply == int64(-1) {
+			var now string
+			if now, err = g.homeOf(job); err == nil && now != home {
+				home = now
+				continue
+			}
+		}
 		if err == nil {
 			g.live.endedLate(job.ID)
 			return lost()
@@ -40,6 +49,18 @@ func (g *gate) endLate(job *Running, v verdict) verdict {
 		case <-time.After(wait):
 		}
 	}
+}
+
+// homeOf returns the partition that has a job's tenant now.
+func (g *gate) homeOf(job *Running) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
+	defer cancel()
+	l, err := store.ReadLayout(ctx, g.redis, partition.QueueOf(g.queue))
+	if err != nil {
+		return "", err
+	}
+	home, _, err := store.HomeOf(ctx, g.redis, l, job.Tenant)
+	return home, err
 }
 
 // certain reports whether a job that was counted as crashing its workers certainly did: all

@@ -1,13 +1,19 @@
 package queue
 
 import (
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/mover"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // TestLateEndsOfSeveralRuns: three runs of a job were recovered from their workers. Each run
@@ -68,5 +74,54 @@ func TestLateEndElsewhere(t *testing.T) {
 		for _, left := range redistest.Keys(t, client, store.Key(r.queue, "unique:")+"*") {
 			client.Del(ctx, left)
 		}
+	}
+}
+
+// TestLateEndOfAJobThatMoved: the late end of a successful call reaches its job where that is now: also if the job had
+// gone to another partition with its tenant, or is on its way.
+func TestLateEndOfAJobThatMoved(t *testing.T) {
+	t.Parallel()
+	for _, underway := range []bool{false, true} {
+		t.Run(fmt.Sprintf("on its way %v", underway), func(t *testing.T) {
+			r := startRig(t, -1, limitsOf(), nil)
+			client, ctx := r.server.Client(), t.Context()
+			job := &Running{ID: r.add(t, nil), Queue: r.queue, Kind: "call", Tenant: "a", Attempt: 1, owner: "w:1"}
+			g := &gate{queue: r.queue, redis: client, logger: r.worker.logger, live: newLiveRuns()}
+			r.hold(t, job.ID, "w:1")
+			r.recover(t, job.ID, "10", true)
+			err := operate.Publish(ctx, client, limits.Set{
+				Queues:  map[string]limits.Queue{r.queue: {Partitions: 2}},
+				Tenants: map[string]limits.Tenant{"a": {Partition: 2}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := store.ReadLayout(ctx, client, r.queue)
+			if err != nil || l.From == nil {
+				t.Fatalf("%+v, %v", l, err)
+			}
+			move := func() {
+				(&mover.Mover{Of: l, Worker: "w", Longest: time.Minute, Redis: client, Logger: discardLogger()}).Run(ctx)
+			}
+			var ended sync.WaitGroup
+			end := func() { g.endLate(job, verdict{outcome: lifecycle.Done, answer: lifecycle.AnswerOK}) }
+			if underway {
+				client.HSet(ctx, store.MovesKey(r.queue), "a", store.MoveLeft+"x")
+				if n, err := store.MoveOutScript.Run(ctx, client, store.ScriptKeys(r.queue), r.queue, "", job.ID); err != nil || n != int64(1) {
+					t.Fatal(n, err)
+				}
+				ended.Go(end)
+				time.Sleep(100 * time.Millisecond) // it finds the job on its way
+				move()
+			} else {
+				move()
+				end()
+			}
+			ended.Wait()
+			task := client.HGetAll(ctx, asynqwire.Key(l.Name(2), "t:"+job.ID)).Val()
+			if task["hg_done"] != "1" || task["state"] != "pending" || task["hg_crashes"] != "0" {
+				t.Errorf("in the partition of its tenant it is %q, done %q, with %q crashes", task["state"], task["hg_done"], task["hg_crashes"])
+			}
+		})
 	}
 }

@@ -344,7 +344,7 @@ func TestStandingByWithJobs(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	d, seen := r.named("w")
 	r.server.Client().Set(t.Context(), d.role(), "leader", leadLasts)
-	leave, _ := d.live.enter(asynqwire.Run{ID: "x"}, 0, nil, nil)
+	leave, _ := d.live.enter(d.queue, asynqwire.Run{ID: "x"}, 0, nil, nil)
 	for n := range 3 {
 		wait, err := d.look(t.Context())
 		if err != nil || wait > d.poll || seen.outcomes("round") != n+1 {

@@ -13,7 +13,8 @@ import (
 	"github.com/headgate/headgate/queue/internal/boottime"
 )
 
-// liveRuns is the set of this process's runs of one queue's jobs.
+// liveRuns is the set of this process's runs of one queue's jobs, in all its partitions: a job may move from one to
+// another with its tenant.
 //
 // Other workers may take a living worker for dead if it was suspended or cut off from Redis.
 // Only the process itself knows better. It renews the leases of all its runs, never recovers
@@ -24,19 +25,20 @@ type liveRuns struct {
 	late map[string]time.Duration // by job id: when a run that had lost its job ended, on the boot clock
 }
 
-// liveIn returns the runs in a partition. All sessions share them.
-func (w *Worker) liveIn(home string) *liveRuns {
+// liveIn returns the runs of a queue. All sessions share them.
+func (w *Worker) liveIn(queue string) *liveRuns {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.live[home] == nil {
-		w.live[home] = newLiveRuns()
+	if w.live[queue] == nil {
+		w.live[queue] = newLiveRuns()
 	}
-	return w.live[home]
+	return w.live[queue]
 }
 
 // liveRun is one run of a job, from its handover.
 type liveRun struct {
 	asynqwire.Run
+	home   string // the partition with the job, as far as this process knows
 	ended  chan struct{}
 	cancel context.CancelFunc
 }
@@ -45,12 +47,12 @@ func newLiveRuns() *liveRuns {
 	return &liveRuns{runs: map[string]*liveRun{}, late: map[string]time.Duration{}}
 }
 
-// enter adds a run of a job. asked is when the worker asked for the job, on the boot clock.
+// enter adds a run of a job that is in a partition. asked is when the worker asked for the job, on the boot clock.
 // If an earlier run of the job has not ended, enter waits for its end: the job may have been
 // recovered while this process was suspended. after reports whether an earlier run ended
 // since the job was asked for. leave removes the run; it is nil if the worker stops first.
-func (l *liveRuns) enter(what asynqwire.Run, asked time.Duration, cancel context.CancelFunc, stopping <-chan struct{}) (leave func(), after bool) {
-	id, run := what.ID, &liveRun{what, make(chan struct{}), cancel}
+func (l *liveRuns) enter(home string, what asynqwire.Run, asked time.Duration, cancel context.CancelFunc, stopping <-chan struct{}) (leave func(), after bool) {
+	id, run := what.ID, &liveRun{what, home, make(chan struct{}), cancel}
 	for {
 		l.mu.Lock()
 		earlier := l.runs[id]
@@ -60,6 +62,7 @@ func (l *liveRuns) enter(what asynqwire.Run, asked time.Duration, cancel context
 			l.mu.Unlock()
 			return func() { l.leave(id, run) }, after
 		}
+		earlier.home = home // the job's lease is there, and is renewed while this run waits
 		l.mu.Unlock()
 		after = true
 		select {
@@ -96,8 +99,8 @@ func (l *liveRuns) cancel(id string) {
 	}
 }
 
-// shown returns the runs to list in asynq's tools, at most asynqwire.MaxShown.
-func (l *liveRuns) shown() []asynqwire.Run {
+// shown returns the runs in a partition to list in asynq's tools, at most asynqwire.MaxShown.
+func (l *liveRuns) shown(home string) []asynqwire.Run {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := make([]asynqwire.Run, 0, min(len(l.runs), asynqwire.MaxShown))
@@ -105,16 +108,23 @@ func (l *liveRuns) shown() []asynqwire.Run {
 		if len(all) == asynqwire.MaxShown {
 			break
 		}
-		all = append(all, run.Run)
+		if run.home == home {
+			all = append(all, run.Run)
+		}
 	}
 	return all
 }
 
-// any reports whether the process runs jobs of the queue.
-func (l *liveRuns) any() bool {
+// any reports whether the process runs jobs of a partition.
+func (l *liveRuns) any(home string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.runs) > 0
+	for _, run := range l.runs {
+		if run.home == home {
+			return true
+		}
+	}
+	return false
 }
 
 func (l *liveRuns) has(id string) bool {
@@ -123,10 +133,18 @@ func (l *liveRuns) has(id string) bool {
 	return l.runs[id] != nil
 }
 
-func (l *liveRuns) ids() []string {
+// ids returns the ids of the jobs of a partition that the process runs.
+func (l *liveRuns) ids(home string) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Sorted(maps.Keys(l.runs))
+	var ids []string
+	for id, run := range l.runs {
+		if run.home == home {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 // asynqLease is the length of a lease, as in asynq.
@@ -159,20 +177,20 @@ func (r *renewals) cover(at time.Duration) bool {
 	return at >= r.since && boottime.Now()-max(r.last, at) <= unbroken
 }
 
-// renewLeases adds the commands that renew the leases of all runs. Leases end by this
+// renewLeases adds the commands that renew the leases of all runs in a partition. Leases end by this
 // machine's clock, as in asynq. That is safe because they are only compared with earlier
 // values of the same lease.
-func renewLeases(ctx context.Context, pipe redis.Pipeliner, queue string, live *liveRuns) {
+func renewLeases(ctx context.Context, pipe redis.Pipeliner, home string, live *liveRuns) {
 	const most = 500 // in one command
 	end := float64(time.Now().Add(asynqLease).Unix())
-	ids := live.ids()
+	ids := live.ids(home)
 	for len(ids) > 0 {
 		n := min(len(ids), most)
 		entries := make([]redis.Z, n)
 		for i, id := range ids[:n] {
 			entries[i] = redis.Z{Member: id, Score: end}
 		}
-		pipe.ZAddXX(ctx, asynqwire.Key(queue, "lease"), entries...)
+		pipe.ZAddXX(ctx, asynqwire.Key(home, "lease"), entries...)
 		ids = ids[n:]
 	}
 }

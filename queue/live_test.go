@@ -2,10 +2,12 @@ package queue
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -61,7 +63,7 @@ func TestFinish(t *testing.T) {
 func TestRunIsCancelled(t *testing.T) {
 	l := newLiveRuns()
 	ctx, cancel := context.WithCancel(t.Context())
-	leave, _ := l.enter(asynqwire.Run{ID: "x"}, 0, cancel, nil)
+	leave, _ := l.enter("q", asynqwire.Run{ID: "x"}, 0, cancel, nil)
 	defer leave()
 	l.cancel("y")
 	if ctx.Err() != nil {
@@ -76,20 +78,20 @@ func TestRunIsCancelled(t *testing.T) {
 func TestRunsFollowEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLiveRuns()
-		leave, waited := l.enter(asynqwire.Run{ID: "x"}, 0, nil, nil)
+		leave, waited := l.enter("q", asynqwire.Run{ID: "x"}, 0, nil, nil)
 		if waited {
 			t.Error("the first run waited")
 		}
 		began := false
 		go func() {
-			leave, waited := l.enter(asynqwire.Run{ID: "x"}, 0, nil, nil)
+			leave, waited := l.enter("q", asynqwire.Run{ID: "x"}, 0, nil, nil)
 			began = waited
 			leave()
 		}()
 		stopping := make(chan struct{})
 		stopped := make(chan bool, 1)
 		go func() {
-			leave, _ := l.enter(asynqwire.Run{ID: "x"}, 0, nil, stopping)
+			leave, _ := l.enter("q", asynqwire.Run{ID: "x"}, 0, nil, stopping)
 			stopped <- leave == nil
 		}()
 		synctest.Wait()
@@ -104,6 +106,38 @@ func TestRunsFollowEachOther(t *testing.T) {
 		synctest.Wait()
 		if !began || l.has("x") {
 			t.Errorf("the second run began: %v; one is left: %v", began, l.has("x"))
+		}
+	})
+}
+
+// TestRunsOfAQueueInPartitions: the partitions of a queue share their runs, because a job may go from one to the other.
+func TestRunsOfAQueueInPartitions(t *testing.T) {
+	w := &Worker{live: map[string]*liveRuns{}}
+	before := w.session([]partition.Layout{{Queue: "q", N: 1}})
+	s := w.session([]partition.Layout{{Queue: "q", N: 2}, {Queue: "other", N: 1}})
+	if s.live["q"] != before.live["q"] || s.live["q"] != s.live["q@2"] || s.live["q"] == s.live["other"] {
+		t.Error("a run is not known in all partitions of its queue, or also in another queue")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		l := newLiveRuns()
+		leave, _ := l.enter("q", asynqwire.Run{ID: "x"}, 0, nil, nil)
+		began := false
+		go func() {
+			leave, after := l.enter("q@2", asynqwire.Run{ID: "x"}, 0, nil, nil)
+			began = after
+			leave()
+		}()
+		synctest.Wait()
+		if began {
+			t.Error("two runs of a job at once, in two partitions")
+		}
+		if ids := l.ids("q@2"); !slices.Equal(ids, []string{"x"}) || !l.any("q@2") || len(l.shown("q@2")) != 1 || len(l.ids("q")) != 0 || l.any("q") || len(l.shown("q")) != 0 {
+			t.Errorf("of the partition where the job is now the leases of %v are renewed", ids)
+		}
+		leave()
+		synctest.Wait()
+		if !began || l.any("q@2") {
+			t.Errorf("the second run began: %v; one is left: %v", began, l.any("q@2"))
 		}
 	})
 }

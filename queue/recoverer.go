@@ -215,7 +215,7 @@ func (r *recoverer) takeFrom(ctx context.Context, owners, leases map[string]stri
 func (r *recoverer) abandon() error {
 	ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
 	defer cancel()
-	for ids := range slices.Chunk(r.live.ids(), 50) {
+	for ids := range slices.Chunk(r.live.ids(r.queue), 50) {
 		// A heartbeat that renews the leases after they were read makes another try necessary. The
 		// next one is 5 s away.
 		for try := 1; ; try++ {

@@ -342,7 +342,7 @@ func TestOneWatcher(t *testing.T) {
 	}
 
 	// A process never recovers jobs that it runs itself.
-	leave, _ := second.live.enter(asynqwire.Run{ID: id}, 0, nil, nil)
+	leave, _ := second.live.enter(second.queue, asynqwire.Run{ID: id}, 0, nil, nil)
 	old := func() {
 		second.seen = map[string]sighting{id: {"10", boottime.Now() - silence - time.Second}}
 		look(second)

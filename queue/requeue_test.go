@@ -130,7 +130,7 @@ func TestAbandon(t *testing.T) {
 		}})
 		stopping := &recoverer{queue: r.queue, worker: "w", redis: client, live: newLiveRuns()}
 		for _, id := range []string{mine, theirs} {
-			stopping.live.enter(asynqwire.Run{ID: id}, 0, nil, nil)
+			stopping.live.enter(stopping.queue, asynqwire.Run{ID: id}, 0, nil, nil)
 		}
 		err := stopping.abandon()
 		if state := r.field(t, mine, "state"); (err == nil) != gives || (state == "aggregating") != gives {

@@ -32,7 +32,7 @@ type session struct {
 	*Worker
 	id     string               // in owner marks, and in the list of workers
 	queues []partition.Layout   // all of them
-	live   map[string]*liveRuns // by partition
+	live   map[string]*liveRuns // by partition: those of its queue
 	alone  map[string]bool      // queues whose missing replica was logged
 
 	clocks      map[string]*redisClock // by partition
@@ -60,8 +60,10 @@ func (w *Worker) session(queues []partition.Layout) *session {
 		renewals: &renewals{}, stopping: make(chan struct{}), finished: make(chan struct{}),
 	}
 	s.roles = newRoles(w.redis, s.id)
-	for _, home := range s.homes() {
-		s.live[home] = w.liveIn(home)
+	for _, of := range queues {
+		for _, home := range of.Names() {
+			s.live[home] = w.liveIn(of.Queue)
+		}
 	}
 	return s
 }

@@ -81,7 +81,7 @@ type Worker struct {
 	ending    sync.WaitGroup // sessions that others have followed
 
 	mu    sync.Mutex
-	live  map[string]*liveRuns // by partition
+	live  map[string]*liveRuns // by queue
 	ready error
 	gone  []string
 }

@@ -108,7 +108,7 @@ var gateMutants = []mutant{
 		"missing condition", "what is wrong with the account of a kind holds that kind, and not the queue", "queue TestScopeOfAFailure",
 	},
 	{
-		"queue/recoverer.go", `for ids := range slices.Chunk(r.live.ids(), 50) {`, `for ids := range slices.Chunk(r.live.ids()[:0], 50) {`,
+		"queue/recoverer.go", `for ids := range slices.Chunk(r.live.ids(r.queue), 50) {`, `for ids := range slices.Chunk(r.live.ids(r.queue)[:0], 50) {`,
 		"missing call", "a call that outlives a worker which stops is no crash", "queue TestCallThatOutlivesItsWorker",
 	},
 	{

@@ -51,6 +51,18 @@ var movingMutants = []mutant{
 		"missing check", "a call that ends after its tenant has moved gives its place back", "queue TestDirectCallsOfATenantThatMoves",
 	},
 	{
+		"queue/internal/store/late.lua", `away = read('EXISTS', key) == 0 or read('HEXISTS', headgate .. 'leaving', id) == 1`, `away = read('EXISTS', key) == 0`,
+		"missing condition", "a call that succeeded is not made again while its job moves", "queue TestLateEndOfAJobThatMoved",
+	},
+	{
+		"queue/late.go", `if err == nil && reply == int64(-1) {`, `if err == nil && reply == int64(-2) {`,
+		"missing branch", "a call that succeeded is not made again after its job has moved", "queue TestLateEndOfAJobThatMoved",
+	},
+	{
+		"queue/session.go", `s.live[home] = w.liveIn(of.Queue)`, `s.live[home] = w.liveIn(home)`,
+		"wrong key", "a process calls a job that has moved only after its earlier call", "queue TestRunsOfAQueueInPartitions",
+	},
+	{
 		"queue/internal/mover/rest.go", `return found, m.hasAll(ctx, node, home)`, `return found, nil`,
 		"missing check", "what is used of limits moves while a slot moves to another node", "queue/internal/mover TestMoveBesideASlotMove",
 	},
