@@ -21,12 +21,13 @@ func TestLimitChangesUnderBacklog(t *testing.T) {
 		tenants, each = 100, 1000
 		slow, fast    = "6/m", "30/m"
 		faster        = 5
+		together      = 300             // calls a second of all tenants
 		interval      = 2 * time.Second // of the fast one
 		takes         = time.Second
 	)
 	// What lanes share keeps them from going all at one moment.
 	limits := func(rate string) string {
-		return stage.PerTenant(rate) + "      - {name: account, algorithm: leaky_bucket, rate: 300/s}\n"
+		return stage.PerTenant(rate) + fmt.Sprintf("      - {name: account, algorithm: leaky_bucket, rate: %d/s}\n", together)
 	}
 	stage.Measured(t, limits(slow), func(s *stage.Stage) {
 		var lines strings.Builder
@@ -54,6 +55,7 @@ func TestLimitChangesUnderBacklog(t *testing.T) {
 		for _, call := range calls {
 			of[call.Tenant] = append(of[call.Tenant], call.At)
 		}
+		s.Run.Law("account", stage.Times(calls, stage.EveryCall), together, 1)
 		lanes, inForce := 0, lowered.Add(takes)
 		var worst, last time.Time
 		var lag time.Duration

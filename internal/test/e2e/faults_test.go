@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/test/pacer"
 	"github.com/headgate/headgate/internal/test/stage"
 )
 
@@ -53,39 +55,52 @@ func TestRestartedRedis(t *testing.T) {
 }
 
 // TestKilledWorker: kill -9 of one of two workers with 200 calls in flight; all
-// of them are made again soon, with the same key, and spend no attempt.
+// of them are made again soon, with the same key, and spend no attempt. Those of the
+// dead worker and those of the other keep the limit.
 func TestKilledWorker(t *testing.T) {
 	t.Parallel()
-	const jobs = 200
-	s := stage.New(t, `
+	const jobs, rate, burst = 200, 200, 20
+	limits := fmt.Sprintf(`
 queues:
-  webhook: {kinds: [webhook], limits: [{name: tenant, per: [tenant], algorithm: token_bucket, rate: 1000/s, burst: 200}]}
-`)
-	victim := s.Worker()
-	s.Order("/hang")
-	s.Bulk(s.Jobs("acme", jobs, `,"max_attempts":1`))
-	inFlight := func() int64 { return s.Redis.Client().LLen(t.Context(), "asynq:{webhook}:active").Val() }
-	s.Until(10*time.Second, "all calls are in flight", func() bool { return inFlight() == jobs })
-	s.Worker()
-	victim.Signal(syscall.SIGKILL)
-	<-victim.Done
-	killed := time.Now()
-	s.Order("/release")
-	again := map[string]bool{}
-	// Up to 14 s where the dead worker had watched the queue, and the calls themselves.
-	s.Until(20*time.Second, "all jobs are called again", func() bool {
-		for _, call := range s.Log() {
-			if call.Accepted && call.At.After(killed) {
-				again[call.Job] = true
-				if call.Attempt != "1" || call.Key != call.Job {
-					t.Fatalf("%+v: want the first attempt with the job's own key", call)
+  webhook: {kinds: [webhook], limits: [{name: tenant, per: [tenant], algorithm: token_bucket, rate: %d/s, burst: %d}]}
+`, rate, burst)
+	pacer.Measure(t, func(t *testing.T, r *pacer.Run) {
+		s := stage.New(t, limits)
+		s.Run = r
+		paced := &stage.Stage{T: t, Bin: s.Bin, Run: r} // all calls of the other receiver hang
+		paced.Receive()
+		paced.Pace(paced.Calls, "/calls")
+		victim := s.Worker()
+		s.Order("/hang")
+		s.Bulk(s.Jobs("acme", jobs, `,"max_attempts":1`))
+		inFlight := func() int64 { return s.Redis.Client().LLen(t.Context(), "asynq:{webhook}:active").Val() }
+		s.Until(10*time.Second, "all calls are in flight", func() bool { return inFlight() == jobs && len(s.Log()) == jobs })
+		s.Worker()
+		victim.Signal(syscall.SIGKILL)
+		<-victim.Done
+		killed := time.Now()
+		s.Order("/release")
+		again := map[string]bool{}
+		// Up to 14 s where the dead worker had watched the queue, and the calls themselves.
+		s.Until(20*time.Second, "all jobs are called again", func() bool {
+			for _, call := range s.Log() {
+				if call.Accepted && call.At.After(killed) {
+					again[call.Job] = true
+					if call.Attempt != "1" || call.Key != call.Job {
+						t.Fatalf("%+v: want the first attempt with the job's own key", call)
+					}
 				}
 			}
+			return len(again) == jobs
+		})
+		t.Logf("all %d jobs ran again within %v", jobs, time.Since(killed))
+		s.AllEnd(10 * time.Second)
+		calls := s.Log()
+		if len(calls) != 2*jobs {
+			t.Errorf("%d calls of %d jobs; want two of each", len(calls), jobs)
 		}
-		return len(again) == jobs
+		r.Law("acme", stage.Times(calls, stage.EveryCall), rate, burst)
 	})
-	t.Logf("all %d jobs ran again within %v", jobs, time.Since(killed))
-	s.AllEnd(10 * time.Second)
 }
 
 func TestGracefulStopUnderLoad(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/clients/sandbox"
+	"github.com/headgate/headgate/internal/test/pacer"
 	"github.com/headgate/headgate/internal/test/stage"
 )
 
@@ -15,9 +16,12 @@ import (
 // later its limit is used, and of all calls hardly any is refused.
 func TestLimitFollowsHeaders(t *testing.T) {
 	const limits = "queues: {ai: {kinds: [ai], limits: [{name: requests, algorithm: leaky_bucket, rate: 100/s, adaptive: true}]}}\n"
-	const jobs = 1400
-	stage.Measured(t, limits, func(s *stage.Stage) {
-		admits := func(rate float64) sandbox.Limit { return sandbox.Limit{Rate: rate, Burst: 10} }
+	const jobs, own, burst = 1400, 100, 10
+	pacer.Measure(t, func(t *testing.T, r *pacer.Run) {
+		s := stage.New(t, limits)
+		s.Run = r
+		r.Here() // where the provider is
+		admits := func(rate float64) sandbox.Limit { return sandbox.Limit{Rate: rate, Burst: burst} }
 		provider, err := sandbox.NewAnthropic(sandbox.AIConfig{Config: sandbox.Config{Account: admits(80)}})
 		if err != nil {
 			s.T.Fatal(err)
@@ -34,15 +38,21 @@ func TestLimitFollowsHeaders(t *testing.T) {
 			provider.SetAccountLimit(admits(rate))
 			changed := time.Now()
 			time.Sleep(6 * time.Second) // the provider's limit stays for that long
-			var used []time.Time
+			var came, used []time.Time
 			for _, call := range provider.Calls() {
-				if call.Accepted && call.At.After(changed.Add(2*time.Second)) {
-					used = append(used, call.At)
+				if call.At.After(changed.Add(2 * time.Second)) {
+					came = append(came, call.At)
+					if call.Accepted {
+						used = append(used, call.At)
+					}
 				}
 			}
-			s.Run.Used(fmt.Sprintf("%.0f/s, two seconds after the provider has said it", rate), used, rate, 0.95)
+			what := fmt.Sprintf("%.0f/s, two seconds after the provider has said it", rate)
+			s.Run.Used(what, used, rate, 0.95)
+			s.Run.Law(what, came, rate, burst)
 		}
 		calls, refused := provider.Calls(), 0
+		s.Run.Law("the limit of the file", stage.Times(calls, stage.EveryCall), own, 1)
 		for _, call := range calls {
 			if call.Status == http.StatusTooManyRequests {
 				refused++

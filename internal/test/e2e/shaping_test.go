@@ -53,6 +53,7 @@ func TestTwoHundredTenants(t *testing.T) {
 }
 
 func TestNoisyNeighbour(t *testing.T) {
+	const rate = 50
 	stage.Measured(t, stage.PerTenant("50/s"), func(s *stage.Stage) {
 		s.Worker()
 		s.Bulk(s.Jobs("noisy", 50_000, ""))
@@ -69,7 +70,11 @@ func TestNoisyNeighbour(t *testing.T) {
 			}
 		}
 		s.Wait("quiet", len(quiet), 10*time.Second)
-		s.Run.Took("100 jobs at 50/s beside 50,000 of another tenant", began, slices.MaxFunc(stage.Times(s.Log(), stage.OfTenant("quiet")), time.Time.Compare), 2200*time.Millisecond)
+		calls := s.Log()
+		at := stage.Times(calls, stage.OfTenant("quiet"))
+		s.Run.Took("100 jobs at 50/s beside 50,000 of another tenant", began, slices.MaxFunc(at, time.Time.Compare), 2200*time.Millisecond)
+		s.Run.Law("quiet", at, rate, 1)
+		s.Run.Law("noisy", stage.Times(calls, stage.OfTenant("noisy")), rate, 1)
 	})
 }
 
@@ -86,7 +91,7 @@ tenants:
 
 // TestSharedLimit: tenants that come together divide a limit evenly and use it.
 func TestSharedLimit(t *testing.T) {
-	const tenants, each, rate = 10, 300, 300
+	const tenants, each, rate, perTenant = 10, 300, 300, 100
 	stage.Measured(t, fmt.Sprintf(shared, "100/s"), func(s *stage.Stage) {
 		var lines strings.Builder
 		for i := range tenants {
@@ -100,6 +105,10 @@ func TestSharedLimit(t *testing.T) {
 		at := stage.Times(calls, stage.EveryCall)
 		s.Run.Used("account", at, rate, 0.99)
 		s.Run.Law("account", at, rate, 1)
+		for i := range tenants {
+			tenant := fmt.Sprintf("t%d", i)
+			s.Run.Law(tenant, stage.Times(calls, stage.OfTenant(tenant)), perTenant, 1)
+		}
 		// While all had a backlog: the first 80 % of the calls.
 		shares := make([]float64, tenants)
 		for _, call := range calls[:len(calls)*8/10] {
@@ -148,17 +157,24 @@ func TestSharedLimitInTurn(t *testing.T) {
 
 func TestWeights(t *testing.T) {
 	t.Parallel()
-	s := stage.New(t, fmt.Sprintf(shared, "300/s"))
-	s.Bulk(s.Jobs("light", 1000, "") + s.Jobs("heavy", 1500, ""))
-	s.Worker()
-	s.Wait("", 1600, 30*time.Second)
-	n := map[string]int{}
-	for _, call := range s.Log()[:1600] {
-		n[call.Tenant]++
-	}
-	if ratio := float64(n["heavy"]) / float64(n["light"]); ratio < 3*0.97 || ratio > 3*1.03 {
-		t.Errorf("shares %v: 1 : %.3f, want 1 : 3", n, ratio)
-	}
+	const rate = 300 // of the account, and of each tenant
+	stage.Measured(t, fmt.Sprintf(shared, "300/s"), func(s *stage.Stage) {
+		s.Bulk(s.Jobs("light", 1000, "") + s.Jobs("heavy", 1500, ""))
+		s.Worker()
+		s.Wait("", 1600, 30*time.Second)
+		calls := s.Log()
+		n := map[string]int{}
+		for _, call := range calls[:1600] {
+			n[call.Tenant]++
+		}
+		if ratio := float64(n["heavy"]) / float64(n["light"]); ratio < 3*0.97 || ratio > 3*1.03 {
+			s.T.Errorf("shares %v: 1 : %.3f, want 1 : 3", n, ratio)
+		}
+		s.Run.Law("account", stage.Times(calls, stage.EveryCall), rate, 1)
+		for tenant := range n {
+			s.Run.Law(tenant, stage.Times(calls, stage.OfTenant(tenant)), rate, 1)
+		}
+	})
 }
 
 // TestScheduledJobs: jobs that come due faster than their limit lets them go leave at it,
@@ -219,15 +235,18 @@ func TestTwoThousandASecond(t *testing.T) {
 
 func TestFarOverTheLimitWithOneAttempt(t *testing.T) {
 	t.Parallel()
-	const jobs = 500
-	s := stage.New(t, stage.PerTenant("100/s"))
-	s.Worker()
-	s.Bulk(s.Jobs("acme", jobs, `,"max_attempts":1`))
-	s.Wait("", jobs, 30*time.Second)
-	s.Once(s.Log(), jobs)
-	if n := s.Redis.Client().ZCard(t.Context(), "asynq:{webhook}:archived").Val(); n != 0 {
-		t.Errorf("%d jobs were archived", n)
-	}
+	const jobs, rate = 500, 100
+	stage.Measured(t, stage.PerTenant("100/s"), func(s *stage.Stage) {
+		s.Worker()
+		s.Bulk(s.Jobs("acme", jobs, `,"max_attempts":1`))
+		s.Wait("", jobs, 30*time.Second)
+		calls := s.Log()
+		s.Once(calls, jobs)
+		s.Run.Law("acme", stage.Times(calls, stage.EveryCall), rate, 1)
+		if n := s.Redis.Client().ZCard(s.T.Context(), "asynq:{webhook}:archived").Val(); n != 0 {
+			s.T.Errorf("%d jobs were archived", n)
+		}
+	})
 }
 
 func TestAttemptsAtAReceiverThatFails(t *testing.T) {
