@@ -441,3 +441,16 @@ func (l *ledger) of(id string) int {
 	defer l.mu.Unlock()
 	return l.calls[id]
 }
+
+// once checks that each of these jobs was called once, and no other job.
+func (l *ledger) once(t *testing.T, ids []string) {
+	t.Helper()
+	for _, id := range ids {
+		if n := l.of(id); n != 1 {
+			t.Errorf("job %s was called %d times; want once", id, n)
+		}
+	}
+	if n := l.all(); n != len(ids) {
+		t.Errorf("%d jobs were called; want the %d that were enqueued", n, len(ids))
+	}
+}
