@@ -94,6 +94,15 @@ func TestTimedThrottledIsOnePauseForAllWorkers(t *testing.T) {
 					})
 					runWorker(t, other)
 				}
+				// changes is how many times a pause began, or was made to end later.
+				changes := func() int {
+					t.Helper()
+					n, err := r.server.Client().HGet(t.Context(), store.Key(r.queue, "totals"), "pauses").Int()
+					if err != nil {
+						t.Fatal(err)
+					}
+					return n
+				}
 				r.enqueue(t, "a", jobs)
 				r.run(t)
 				r.seen.wait(t, string(lifecycle.Throttled), 1)
@@ -109,9 +118,17 @@ func TestTimedThrottledIsOnePauseForAllWorkers(t *testing.T) {
 				pauses, err := inspect.Pauses(t.Context(), r.server.Client(), r.queue)
 				if err != nil || len(pauses) != 1 || pauses[0].By != "provider" || (pauses[0].Scope == inspect.Scope{}) != account {
 					t.Errorf("pauses: %+v, %v; want one", pauses, err)
-				} else if ends := asked.Add(pause); pauses[0].Until.Before(ends.Add(-time.Millisecond)) {
-					t.Errorf("the pause ends at %v; want %v or a little later", pauses[0].Until, ends)
+					return
 				}
+				begun := changes()
+				if begun < 1 || begun > inFlight {
+					t.Errorf("%d changes of pauses; want 1 to %d, as a call that was in flight may end a pause a little later", begun, inFlight)
+				}
+				ends, asksFor := pauses[0].Until, asked.Add(pause)
+				if ends.Before(asksFor.Add(-time.Millisecond)) {
+					t.Errorf("the pause ends at %v; want %v or a little later", ends, asksFor)
+				}
+				run.Most("the end of the pause, after the time that the provider asked for", asked, ends, ends.Sub(asksFor), 50*time.Millisecond)
 				r.seen.wait(t, string(lifecycle.Done), jobs)
 				provider.mu.Lock()
 				defer provider.mu.Unlock()
@@ -130,6 +147,10 @@ func TestTimedThrottledIsOnePauseForAllWorkers(t *testing.T) {
 					t.Errorf("%d calls after the pause; want %d", len(after), jobs-provider.after)
 				}
 				run.Law("after the pause", after, rate, 1)
+				run.Took("the first call after the pause", ends, slices.MinFunc(after, time.Time.Compare), 100*time.Millisecond)
+				if n := changes(); n != begun {
+					t.Errorf("%d changes of pauses after the calls that were in flight; want none", n-begun)
+				}
 				if left, err := inspect.Pauses(t.Context(), r.server.Client(), r.queue); err != nil || len(left) > 0 {
 					t.Errorf("after it: %+v, %v", left, err)
 				}

@@ -65,8 +65,8 @@ var aspects = []aspect{
 }
 
 // TestPairs: with any two aspects, a job ends as exactly one of done, cancelled and expired,
-// its call is made exactly as often as it should be, its limits hold, and nothing of it is
-// left in Redis.
+// its call is made exactly as often as it should be, no more calls run at a time than its
+// concurrency limit allows, and nothing of it is left in Redis.
 func TestPairs(t *testing.T) {
 	t.Parallel()
 	for i, one := range aspects {

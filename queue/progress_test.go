@@ -36,9 +36,10 @@ func TestProgress(t *testing.T) {
 	r.run(t)
 	<-reported
 	var e inspect.Explanation
-	for e = r.explain(t, id); e.Progress == nil || e.Progress.Percent == 10; e = r.explain(t, id) {
-		time.Sleep(10 * time.Millisecond) // reports are written in the background
-	}
+	until(t, "the latest report is written", func() bool {
+		e = r.explain(t, id)
+		return e.Progress != nil && e.Progress.Percent != 10
+	})
 	if p := e.Progress; p.Percent != 40 || p.Text != "page 4 of 10" || e.Now.Sub(p.At) < 0 || e.Now.Sub(p.At) > time.Minute {
 		t.Errorf("%+v", p)
 	}

@@ -180,17 +180,20 @@ func TestUsedQuotaOutlivesUnregister(t *testing.T) {
 	l.publish(month)
 	l.enqueue(2, l.everywhere(1)...)
 	l.work()
-	in := inspect.New(l.client)
-	until(t, "the next month is said", func() bool {
-		o, err := in.Outlook(t.Context(), "q", l.everywhere(1)[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		return o.HeldBy != nil && time.Until(o.HeldBy.Next) > 0 && o.DrainsAt.Month() != time.Now().UTC().Month()
-	})
+	until(t, "the next month is said", func() bool { return saysNextMonth(t, l, l.everywhere(1)[0]) })
 	if n := len(l.all()); n != quota {
 		t.Errorf("%d calls of %d", n, quota)
 	}
+}
+
+// saysNextMonth reports whether the next job of a tenant waits for the next month.
+func saysNextMonth(t *testing.T, l *leased, tenant string) bool {
+	t.Helper()
+	o, err := inspect.New(l.client).Outlook(t.Context(), "q", tenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o.HeldBy != nil && time.Until(o.HeldBy.Next) > 0 && o.DrainsAt.Month() != time.Now().UTC().Month()
 }
 
 // TestIdleFirstPartition: the limits that the first partition has are in force, and are changed, though none
@@ -202,9 +205,19 @@ func TestIdleFirstPartition(t *testing.T) {
 		return limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: n, Months: 1}, Location: time.UTC}
 	}
 	l := newLeased(t, server, month(3))
-	l.enqueue(10, l.of("q@3", 1)...)
+	tenant := l.of("q@3", 1)[0]
+	l.enqueue(10, tenant)
 	l.work()
-	until(t, "the quota is used up", func() bool { return len(l.all()) == 3 })
+	// Once the next job waits for the next month, no more can go.
+	usedUp := func(n int) {
+		t.Helper()
+		until(t, "the quota is used up", func() bool { return len(l.all()) >= n })
+		until(t, "the next month is said", func() bool { return saysNextMonth(t, l, tenant) })
+		if got := len(l.all()); got != n {
+			t.Errorf("%d calls of %d", got, n)
+		}
+	}
+	usedUp(3)
 	l.publish(month(5))
-	until(t, "a higher quota is used up", func() bool { return len(l.all()) == 5 })
+	usedUp(5)
 }
