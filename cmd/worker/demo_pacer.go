@@ -140,21 +140,32 @@ func runPacer(input io.Reader, output io.Writer) (pace, error) {
 	began := time.Now()
 	sent := make(chan error, 1)
 	go func() {
-		// What waits while the machine stands still is sent after it, late.
 		defer sender.Close()
-		var message [8]byte
-		for due := paceEvery; ; due += paceEvery {
-			select {
-			case <-over:
-				sent <- nil
-				return
-			case <-time.After(due - time.Since(began)):
-			}
+		due := paceEvery
+		send := func() error {
+			var message [8]byte
 			binary.BigEndian.PutUint64(message[:], uint64(due))
-			if _, err := sender.Write(message[:]); err != nil {
-				sent <- err
-				return
+			due += paceEvery
+			_, err := sender.Write(message[:])
+			return err
+		}
+		for {
+			select {
+			case <-time.After(due - time.Since(began)):
+				if err := send(); err != nil {
+					sent <- err
+					return
+				}
+				continue
+			case <-over:
 			}
+			// What was due before the end is still sent, and shows how late the machine was.
+			var err error
+			for end := time.Since(began); due <= end && err == nil; {
+				err = send()
+			}
+			sent <- err
+			return
 		}
 	}()
 	var measured pace

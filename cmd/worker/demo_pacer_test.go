@@ -49,7 +49,6 @@ func TestPacer(t *testing.T) {
 	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond) // to send what it missed
 	got, err := p.stop()
 	if err != nil {
 		t.Fatal(err)
