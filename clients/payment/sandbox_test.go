@@ -251,6 +251,16 @@ func TestIdempotency(t *testing.T) {
 	}
 }
 
+// until polls what only the sandbox knows.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within a minute", what)
+		}
+	}
+}
+
 // Two requests at once with one key, and with one PaymentIntent.
 func TestInFlight(t *testing.T) {
 	provider := newSandbox(t)
@@ -267,9 +277,7 @@ func TestInFlight(t *testing.T) {
 		_, err := s.Send(context.Background(), next(2), confirm)
 		done <- err
 	}()
-	for provider.InFlight() == 0 {
-		time.Sleep(time.Millisecond) // until it works on it
-	}
+	until(t, "the sandbox works on it", func() bool { return provider.InFlight() > 0 })
 	for n, want := range map[int]string{2: "idempotency_key_in_use", 3: "lock_timeout"} {
 		if _, err := s.Send(t.Context(), next(n), confirm); kind(err) != "postponed" || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s, want %s: %v", kind(err), want, err)
@@ -525,9 +533,7 @@ func TestGaveUpTooEarly(t *testing.T) {
 		_, err = s.Send(t.Context(), call, charge())
 		return kind(err) == "unknown"
 	})
-	for len(provider.Ledger()) == 0 || provider.InFlight() > 0 {
-		time.Sleep(time.Millisecond) // until the sandbox is done with it
-	}
+	until(t, "the sandbox is done with it", func() bool { return len(provider.Ledger()) > 0 && provider.InFlight() == 0 })
 	again := call
 	again.Attempt, again.First = 2, time.Now()
 	result, err := newSender(t, provider.URL()).Send(t.Context(), again, charge())
