@@ -105,7 +105,7 @@ func (x *show) older() string {
 	dir := x.T.TempDir()
 	commit, err := exec.Command("git", "-C", root, "rev-parse", "HEAD~10").Output()
 	if err != nil {
-		x.T.Skipf("it needs git, and the history of this repository: %v", err)
+		x.T.Fatalf("it needs git, and the last ten commits, so of a shallow clone run git fetch --unshallow: %v", err)
 	}
 	x.T.Logf("the older worker is of commit %s", commit)
 	tree := exec.Command("sh", "-c", `git -C "$0" archive "$1" | tar -x -C "$2"`, root, strings.TrimSpace(string(commit)), dir)
