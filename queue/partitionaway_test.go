@@ -298,7 +298,7 @@ func TestEventsOfSlowClocks(t *testing.T) {
 func TestStartBesideANodeAway(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
-	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000", "--appendonly", "yes")
+	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000", "--appendonly", "yes", "--appendfsync", "always")
 	client, ctx := cluster.Client(), t.Context()
 	owner := func(key string) *redistest.Server { return cluster.Owner(cluster.Slot(key)) }
 	needed, name := []*redistest.Server{owner(asynqwire.Queues), owner(workers.ListKey)}, "q"
