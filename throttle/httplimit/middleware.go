@@ -41,9 +41,11 @@ type MiddlewareConfig struct {
 	// The headers about limits are already set. nil means [Refusal.ServeHTTP].
 	Refuse func(http.ResponseWriter, *http.Request, *Refusal)
 
-	// OnError is called by the goroutine that serves the request if a limit could not
-	// be asked, a permit could not be given back, or a [KeyFunc] failed. nil means that
-	// errors are logged with [slog.Default], at most once a second.
+	// OnError is called if a limit could not be asked, a permit could not be given back,
+	// or a [KeyFunc] failed. If Redis admits a request after Timeout and does not take the
+	// permit back, another goroutine than the one that serves the request calls it, also
+	// after the request has ended. nil means that errors are logged with [slog.Default], at
+	// most once a second.
 	OnError func(*http.Request, error)
 
 	// Observe is called by the goroutine that serves the request after its limits were

@@ -60,7 +60,8 @@ type TransportConfig struct {
 	Timeout time.Duration
 
 	// OnError is called with errors that RoundTrip does not return: a call went without
-	// a slot, a bucket could not be paused, or a permit could not be given back. nil
+	// a slot, a bucket could not be paused, or a permit could not be given back. It may be
+	// called by another goroutine than that of the call, also after the call has ended. nil
 	// means that errors are logged with [slog.Default], at most once a second.
 	OnError func(*http.Request, error)
 
@@ -161,7 +162,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return t.base.RoundTrip(r)
 	}
 	began := time.Now()
-	slot, asked, err := t.wait(r.Context(), set, t.costOf(r), keys)
+	slot, asked, err := t.wait(r, set, t.costOf(r), keys)
 	seen := throttle.Observation{Err: err, Took: asked}
 	var waitErr *WaitError
 	switch {
@@ -199,7 +200,8 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // wait returns when the call may go. It does what [throttle.Limiter.Wait] does, but each
 // question to Redis has a timeout, so that a Redis that hangs can be told from a slot that
 // is far away. asked is how long the answers took.
-func (t *Transport) wait(ctx context.Context, set *ruleSet, cost int64, keys []string) (slot *throttle.Reservation, asked time.Duration, err error) {
+func (t *Transport) wait(call *http.Request, set *ruleSet, cost int64, keys []string) (slot *throttle.Reservation, asked time.Duration, err error) {
+	ctx := call.Context()
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
 	}
@@ -215,14 +217,14 @@ func (t *Transport) wait(ctx context.Context, set *ruleSet, cost int64, keys []s
 			near = min(left, nearby)
 		}
 		asking := time.Now()
-		r, err := t.reserve(ctx, set, cost, near, keys)
+		r, err := t.reserve(call, set, cost, near, keys)
 		asked += time.Since(asking)
 		if err != nil {
 			return nil, asked, err
 		}
 		if r.Allowed {
 			if err := sleep(ctx, r.Delay); err != nil {
-				t.giveBack(ctx, r)
+				t.tell(call, r.Cancel)
 				return nil, asked, err
 			}
 			return r, asked, nil
@@ -248,19 +250,16 @@ func (t *Transport) wait(ctx context.Context, set *ruleSet, cost int64, keys []s
 	}
 }
 
-func (t *Transport) reserve(ctx context.Context, set *ruleSet, cost int64, within time.Duration, keys []string) (*throttle.Reservation, error) {
+func (t *Transport) reserve(call *http.Request, set *ruleSet, cost int64, within time.Duration, keys []string) (*throttle.Reservation, error) {
+	ctx := call.Context()
 	asking, stop := context.WithTimeout(ctx, t.timeout)
 	defer stop()
 	reserve := func() (*throttle.Reservation, error) { return set.limiter.Reserve(asking, cost, within, keys...) }
-	r, err := answered(asking, reserve, func(late *throttle.Reservation) { t.giveBack(ctx, late) })
+	r, err := answered(asking, reserve, func(late *throttle.Reservation) { t.tell(call, late.Cancel) })
 	if err != nil && ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	return r, err
-}
-
-func (t *Transport) giveBack(ctx context.Context, r *throttle.Reservation) {
-	t.tell((&http.Request{}).WithContext(ctx), r.Cancel)
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

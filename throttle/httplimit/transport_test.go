@@ -316,6 +316,39 @@ func TestContextEnds(t *testing.T) {
 	}
 }
 
+// TestErrorsNameTheirCall: OnError gets the call whose slot Redis did not take back.
+func TestErrorsNameTheirCall(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := patient(t, server)
+	p := startProvider(t, nil)
+	prefix := prefix(t)
+	limit := throttle.Limit{Name: "host", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: 30 * time.Second}}
+	named := make(chan *http.Request, 1)
+	transport := mustTransport(t, client, TransportConfig{
+		Prefix: prefix, Rules: []Rule{{Limit: limit, Key: Everyone}}, OnError: func(r *http.Request, _ error) { named <- r },
+	})
+	if status, err := roundTrip(transport, newRequest(t, p.URL, nil)); status != 200 || err != nil {
+		t.Fatalf("%d, %v", status, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	call := newRequest(t, p.URL, nil).WithContext(ctx)
+	failed := make(chan error)
+	go func() {
+		_, err := transport.RoundTrip(call)
+		failed <- err
+	}()
+	eventually(t, "reserved slot", func() bool { return peek(t, client, prefix, "", limit).RetryAfter > 30*time.Second })
+	server.Kill()
+	cancel()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Errorf("%v; want the context's error", err)
+	}
+	if r := <-named; r != call {
+		t.Errorf("OnError was called with a request to %v; want that of the call", r.URL)
+	}
+}
+
 // TestContract holds what net/http asks of a RoundTripper.
 func TestContract(t *testing.T) {
 	t.Parallel()
