@@ -119,6 +119,41 @@ func TestPauseKeepsSlots(t *testing.T) {
 	})
 }
 
+// TestEarlierPermitsStayGoneAfterAPause: what was reserved before a pause and comes back after it gives no burst.
+func TestEarlierPermitsStayGoneAfterAPause(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		for name, back := range map[string]func(c *clocked, r *Reservation){
+			"cancelled": func(c *clocked, r *Reservation) { c.cancel(r) },
+			"settled":   func(c *clocked, r *Reservation) { c.settle(r, 1) },
+		} {
+			for _, ended := range []bool{false, true} {
+				c := newClocked(t, client, bucket("10/s", 100))
+				r := c.book(50, 0)
+				if ended {
+					c.pause(time.Hour, "429")
+					c.now = c.now.Add(30 * time.Second)
+					c.resume()
+				} else {
+					c.pause(30*time.Second, "429")
+					c.now = c.now.Add(30 * time.Second)
+				}
+				back(c, r)
+				if left := c.peek().Remaining; left != 1 {
+					t.Errorf("%s, resumed: %v: %d permits left after the pause, want 1", name, ended, left)
+				}
+				// A call after the pause gives its permits back as any other.
+				c.now = c.now.Add(5 * time.Second)
+				before := c.peek().Remaining
+				r = c.book(10, 0)
+				c.book(2, 0)
+				if c.cancel(r); c.peek().Remaining != before-2 {
+					t.Errorf("%s, resumed: %v: %d permits left of %d, of which 2 were used", name, ended, c.peek().Remaining, before)
+				}
+			}
+		}
+	})
+}
+
 // TestPauseEndsByItself: a key that holds nothing but a pause goes with it.
 func TestPauseEndsByItself(t *testing.T) {
 	client := redistest.Shared(t).Client()

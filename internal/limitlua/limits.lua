@@ -200,6 +200,11 @@ function make.rate()
     return true
   end
 
+  -- nothing_back makes earlier commits give nothing back: what they took is not what is owed any more.
+  local function nothing_back(s)
+    if s.mark > 0 then s.mark, s.lows = s.mark + 1, {{low = 0, mark = s.mark + 1}} end
+  end
+
   function k.sync(limit, s, now)
     local back = set_back(s.at, now)
     if back > 0 then
@@ -226,7 +231,7 @@ function make.rate()
       s.tat, s.frac = now + owed, part
       if last + after > s.tat or (last + after == s.tat and rest > part) then s.tat, s.frac = last + after, rest end
       s.p, s.r, s.mended = limit.p, limit.r, true
-      if s.mark > 0 then s.mark, s.lows = s.mark + 1, {{low = 0, mark = s.mark + 1}} end
+      nothing_back(s)
     end
     -- What is owed of a larger burst stays. What the clock's step back made of it does not.
     if limit.b > 0 and s.at > now then
@@ -237,7 +242,10 @@ function make.rate()
       -- After a pause the rate starts with one permit, not with a burst.
       local floor = s.pause
       if limit.a ~= 'lb' then floor = floor + math.ceil((limit.b - 1) * limit.p / limit.r) end
-      if s.tat < floor then s.tat, s.frac = floor, 0 end
+      if s.tat < floor then
+        s.tat, s.frac = floor, 0
+        nothing_back(s) -- it would make a burst of that one permit
+      end
     end
   end
 
