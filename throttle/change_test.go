@@ -353,3 +353,46 @@ func TestWhatIsNoBucketStays(t *testing.T) {
 		}
 	})
 }
+
+// TestChargesKeepWhatWasUsed: a charge is at most twice what a limit holds, and what was used before it stays, although
+// the limit was larger then.
+func TestChargesKeepWhatWasUsed(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		for _, limit := range []Limit{window("1000/day", nil), counted("1000/day"), logged("1000/day"), bucket("1000/day", 1000)} {
+			smaller := limit
+			smaller.Rate.Count = 100
+			if limit.Algorithm == TokenBucket {
+				smaller.Rate, smaller.Burst = limit.Rate, 100
+			}
+			c := newClocked(t, client, limit)
+			c.now = c.now.Truncate(day)
+			r := c.book(900, 0)
+			c.change(smaller)
+			r.limiter = c.Limiter // of a process that has the smaller limit by now
+			c.settle(r, 901)
+			c.change(limit)
+			if d := c.take(101); d.Allowed {
+				t.Errorf("%s: %+v, of 1000 permits of which 900 were used", limit.Name, d)
+			}
+		}
+	})
+}
+
+// TestHugeUseBecomesAQueue: a leaky bucket without a Capacity takes over what it can count, of however much was used.
+func TestHugeUseBecomesAQueue(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		for rate, longest := range map[string]time.Duration{"1/day": 366 * day, "1/8784h": 366 * day, "9973/s": 366 * day, "1000000/s": 366 * day} {
+			was, is := window("86400000000/day", nil), leaky(rate, 0)
+			is.Name = was.Name
+			c := newClocked(t, client, was)
+			c.now = c.now.Truncate(day)
+			c.take(was.Rate.Count)
+			c.change(is)
+			first := c.reserve(1, 2*366*day)
+			second := c.reserve(1, 2*366*day)
+			if first.Delay <= 0 || first.Delay > longest || second.Delay < first.Delay {
+				t.Errorf("%s: %+v, then %+v", rate, first, second)
+			}
+		}
+	})
+}

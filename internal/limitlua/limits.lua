@@ -112,6 +112,10 @@ end
 -- size is a bucket's, in time: how long a full one takes to drain.
 local function size(limit) return limit.w or math.ceil(math.max(limit.b, 1) * limit.p / limit.r) end
 
+-- charged is what is used after a charge of n permits: at most `most`, but what was used before stays. The limit
+-- may have been larger then.
+local function charged(used, n, most) return math.max(used, math.min(used + n, most)) end
+
 -- set_back is by how much the clock was set back since `at`, in µs. Within a
 -- second it may be a wobble, which costs a second at most.
 local function set_back(at, now) return at - now > 1000000 and at - now or 0 end
@@ -603,7 +607,7 @@ function make.quota()
 
   -- The ledger takes what was used beyond what was leased from the rest of the quota.
   function k.charge(limit, s, now, n)
-    s.spent, s.at = math.min(s.spent + n, s.n + 2 * limit.b), now
+    s.spent, s.at = charged(s.spent, n, s.n + 2 * limit.b), now
   end
 
   function k.left(_, s, now)
@@ -683,7 +687,7 @@ function make.pool()
 
   -- What was used beyond what was leased is owed.
   function k.charge(limit, s, now, n)
-    s.spent, s.at = math.min(s.spent + n, s.n + 2 * limit.b), now
+    s.spent, s.at = charged(s.spent, n, s.n + 2 * limit.b), now
   end
 
   function k.left(_, s, now)
@@ -787,11 +791,9 @@ function make.window()
 
   function k.charge(limit, s, now, n)
     if s.start <= now then
-      k.commit(limit, s, now, now, n)
-    else
-      s.used, s.at = s.used + n, now -- a later window was used already
+      k.commit(limit, s, now, now, 0) -- its window is the current one now
     end
-    s.used = math.min(s.used, 2 * limit.b)
+    s.used, s.at = charged(s.used, n, 2 * limit.b), now -- if not, a later window was used already
   end
 
   function k.owed(limit, s, now)
@@ -913,8 +915,8 @@ function make.counter()
   end
 
   function k.charge(limit, s, now, n)
-    k.commit(limit, s, now, math.max(now, s.start), n)
-    s.used = math.min(s.used, 2 * limit.b)
+    k.commit(limit, s, now, math.max(now, s.start), 0) -- its window is the current one now
+    s.used = charged(s.used, n, 2 * limit.b)
   end
 
   function k.owed(limit, s, now)
@@ -1245,7 +1247,10 @@ local function limit_turn(limit, s, now)
       s.k.blank(s, now)
       if alone ~= 'permits' then
         s.k.sync(limit, s, now)
-        used = limit.b > 0 and math.min(used, limit.b) or used
+        -- A queue without a bound takes over as many as it grants slots for, in exact integers.
+        local most = limit.b
+        if most == 0 then most = math.max(1, math.floor(math.min(limit.ahead * limit.r, 2 ^ 52) / limit.p)) end
+        used = math.min(used, most)
         if used > 0 and (not limit.c or window_at(limit, base)) then
           s.k.commit(limit, s, now, base, used)
           s.mended = true

@@ -104,3 +104,41 @@ func TestSpansAreBuckets(t *testing.T) {
 		}
 	})
 }
+
+var chargeScript = limitlua.NewScript(`
+local limit = {a = ARGV[1], p = 1, r = 1, b = tonumber(ARGV[2]), ahead = 0, leased = true, pool = ARGV[1] == 'tb'}
+local now = tonumber(ARGV[3])
+local bucket = limit_open(limit, KEYS[1], now)
+limit_charge(limit, bucket, now, 1)
+limit_save(bucket, now)
+return redis.call('GET', KEYS[1])`)
+
+// TestChargesKeepWhatWasSpent: a charge under a smaller limit is bound by that, and what was spent before it stays.
+func TestChargesKeepWhatWasSpent(t *testing.T) {
+	client := redistest.Shared(t).Client()
+	const now = int64(1_795_500_000_000_000)
+	for algorithm, rest := range map[string]string{
+		"fw": fmt.Sprintf("5 %%d 5 0 %d", now+second), // n, spent, keep, from, until
+		"tb": fmt.Sprintf("5 %%d 5 %d 0 0", now+second),
+	} {
+		letter := map[string]string{"fw": "q", "tb": "p"}[algorithm]
+		for spent, want := range map[int]int64{3: 4, 24: 25, 25: 25, 90: 90} {
+			key := "charge:" + rand.Text()
+			text := fmt.Sprintf("%s 1 1 0 1000000 0 0 %d "+rest, letter, now, spent)
+			if err := client.Set(t.Context(), key, text, time.Minute).Err(); err != nil {
+				t.Fatal(err)
+			}
+			reply, err := chargeScript.Run(t.Context(), client, []string{key}, algorithm, 10, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lease, err := limitlua.ReadLease(reply.(string))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lease.Spent != want {
+				t.Errorf("%s of 10, 5 leased: %d spent, and %d after a charge of 1; want %d", algorithm, spent, lease.Spent, want)
+			}
+		}
+	}
+}
