@@ -50,9 +50,14 @@ func (h *leases) remove(r *Reservation) bool {
 	return held
 }
 
-func (h *leases) list() []*Reservation {
+// list returns what is held, and nothing if another renew has begun meanwhile: each
+// reservation is renewed by one of them.
+func (h *leases) list(none <-chan struct{}) []*Reservation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.none != none {
+		return nil
+	}
 	return slices.Collect(maps.Keys(h.held))
 }
 
@@ -73,7 +78,7 @@ func (h *leases) renew(l *Limiter, none <-chan struct{}) {
 			return
 		case <-tick.C:
 			var round sync.WaitGroup
-			for _, group := range l.renewals(h.list()) {
+			for _, group := range l.renewals(h.list(none)) {
 				extend := func() { h.extend(l, group, shortest/4) }
 				if l.spread() {
 					round.Go(extend) // a server that does not answer must not cost permits on other servers
@@ -91,6 +96,7 @@ type renewal struct {
 	r     *Reservation
 	key   string
 	lease time.Duration
+	last  *time.Time // when Redis was asked for it, the last time that it answered
 }
 
 // renewals groups permits so that each group is in one slot of a cluster and is renewed
@@ -103,7 +109,7 @@ func (l *Limiter) renewals(list []*Reservation) [][]renewal {
 			if limit.Algorithm != Concurrency {
 				continue
 			}
-			one := renewal{r, r.call.buckets[i], limit.lease()}
+			one := renewal{r, r.call.buckets[i], limit.lease(), &r.renewed[i]}
 			last := len(groups) - 1
 			if last < 0 || spread || len(groups[last]) >= maxTogether {
 				groups = append(groups, nil)
@@ -115,8 +121,8 @@ func (l *Limiter) renewals(list []*Reservation) [][]renewal {
 	return groups
 }
 
-// extend renews one group. Without an answer nothing is known: the next round tries
-// again, and finds out whether the permits have lapsed.
+// extend renews one group. Without an answer the next round tries again, until the lease
+// is over: then a permit has lapsed, whether or not Redis can be asked.
 func (h *leases) extend(l *Limiter, group []renewal, patience time.Duration) {
 	keys := make([]string, len(group))
 	args := []any{l.clock()}
@@ -126,14 +132,29 @@ func (h *leases) extend(l *Limiter, group []renewal, patience time.Duration) {
 	}
 	ctx, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
+	asked := l.time()
 	reply, err := renewScript.RunUntilDone(ctx, l.client, keys, args...)
 	if err != nil {
+		for _, one := range group {
+			if passed(*one.last, l.time()) >= one.lease {
+				h.lose(one.r)
+			}
+		}
 		return
 	}
 	results, _ := reply.([]any)
 	for i, result := range results {
-		if result == int64(0) && h.remove(group[i].r) {
-			close(group[i].r.lost)
+		if result == int64(0) {
+			h.lose(group[i].r)
+		} else {
+			*group[i].last = asked
 		}
+	}
+}
+
+// lose ends the renewals of a reservation of which a permit has lapsed.
+func (h *leases) lose(r *Reservation) {
+	if h.remove(r) {
+		close(r.lost)
 	}
 }

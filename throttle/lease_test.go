@@ -139,9 +139,6 @@ func TestLost(t *testing.T) {
 
 		b.meets(down)
 		time.Sleep(9 * time.Second)
-		if isLost(r) {
-			b.t.Error("lost, though nobody knows")
-		}
 		b.meets(nil)
 		next := hold(b.t, other) // it may be another's now
 		time.Sleep(2 * time.Second)
@@ -186,6 +183,65 @@ func TestLapsedPermitsStayLapsed(t *testing.T) {
 			}
 		}
 		release(t, kept)
+	})
+}
+
+// TestKeyOfAnotherType: a permit whose key became something else has lapsed, and the permits that are renewed with it
+// have not.
+func TestKeyOfAnotherType(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		c := newClocked(t, client, inFlightOf(1, day))
+		gone, kept := hold(t, c.Limiter, "a"), hold(t, c.Limiter, "b")
+		if err := client.Set(t.Context(), gone.call.buckets[0], "text", time.Minute).Err(); err != nil {
+			t.Fatal(err)
+		}
+		c.now = c.now.Add(time.Hour)
+		c.leases.extend(c.Limiter, c.renewals([]*Reservation{gone, kept})[0], patience)
+		if !isLost(gone) || isLost(kept) {
+			t.Errorf("lost: %v, %v; want the first one alone", isLost(gone), isLost(kept))
+		}
+		if d := c.take(1, "b"); d.RetryAfter != day {
+			t.Errorf("%+v; want the permit renewed", d)
+		}
+		release(t, kept)
+	})
+}
+
+// TestLostWithoutRedis: a permit that nobody could renew for a lease is lost, also if the machine was suspended for most
+// of that time, and not earlier.
+func TestLostWithoutRedis(t *testing.T) {
+	inBubbles(t, func(b *bubble) {
+		c := b.limiter(inFlightOf(2, 8*time.Second))
+		other := b.process(c, inFlightOf(2, 8*time.Second))
+		r := hold(b.t, c.Limiter)
+		time.Sleep(5 * time.Second) // renewed after 2 and 4 s
+		b.meets(down)
+		time.Sleep(7*time.Second - 1) // from now on each renewal fails
+		if isLost(r) {
+			b.t.Error("lost within its lease")
+		}
+		time.Sleep(2 * time.Second)
+		if !isLost(r) || c.leases.known() != 0 {
+			b.t.Errorf("lost: %v after its lease, %d permits are renewed", isLost(r), c.leases.known())
+		}
+		b.meets(nil)
+		if d, err := other.Peek(b.t.Context(), 1, "k"); err != nil || d.Remaining != 2 {
+			b.t.Errorf("%+v, %v; want the permit free", d, err)
+		}
+		release(b.t, r)
+
+		var suspended atomic.Int64
+		c.Limiter.now = func() time.Time { return time.Now().Round(0).Add(time.Duration(suspended.Load())) }
+		r = hold(b.t, c.Limiter)
+		b.meets(down)
+		time.Sleep(3 * time.Second)
+		suspended.Store(int64(time.Hour))
+		time.Sleep(2 * time.Second)
+		if !isLost(r) {
+			b.t.Error("not lost after an hour without a renewal")
+		}
+		b.meets(nil)
+		release(b.t, r)
 	})
 }
 
@@ -328,7 +384,7 @@ func TestRenewalsAreBounded(t *testing.T) {
 	groups := func(c *clocked) (sizes []int) {
 		var list []*Reservation
 		for i := range held {
-			list = append(list, &Reservation{call: &call{id: fmt.Sprint(i), buckets: slices.Repeat([]string{fmt.Sprint(i)}, len(c.limits))}})
+			list = append(list, &Reservation{call: &call{id: fmt.Sprint(i), buckets: slices.Repeat([]string{fmt.Sprint(i)}, len(c.limits))}, renewed: make([]time.Time, len(c.limits))})
 		}
 		seen := map[string]int{}
 		for _, group := range c.renewals(list) {

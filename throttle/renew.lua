@@ -7,7 +7,8 @@
 -- Clock     TIME of this Redis, read once
 local now = limit_clock(ARGV[1])
 local results = {}
-for i, key in ipairs(KEYS) do results[i] = tonumber(redis.call('ZSCORE', key, ARGV[2 * i]) or 0) > now and 1 or 0 end
+-- A key that became something else has no permits, and must not keep the permits behind it from being renewed.
+for i, key in ipairs(KEYS) do results[i] = (tonumber(redis.pcall('ZSCORE', key, ARGV[2 * i])) or 0) > now and 1 or 0 end
 for i, key in ipairs(KEYS) do
   local id, lease = ARGV[2 * i], tonumber(ARGV[2 * i + 1])
   if results[i] == 1 then

@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -42,6 +43,7 @@ type Reservation struct {
 	call    *call
 	ended   atomic.Bool
 	lost    chan struct{}
+	renewed []time.Time // when its permit of each concurrency limit was taken or renewed last
 }
 
 // Reserve takes n permits at the first moment at which every limit admits them, if
@@ -79,6 +81,7 @@ func (l *Limiter) reserve(ctx context.Context, n int64, within time.Duration, ke
 	if err != nil {
 		return nil, err
 	}
+	asked := l.time()
 	// A reservation for a caller that has left is given back.
 	late := func() {
 		r := &Reservation{Decision: c.decision, limiter: l, call: c}
@@ -89,7 +92,7 @@ func (l *Limiter) reserve(ctx context.Context, n int64, within time.Duration, ke
 	}
 	r := &Reservation{Decision: c.decision, limiter: l, call: c}
 	if r.Allowed && c.id != "" {
-		r.lost = make(chan struct{})
+		r.lost, r.renewed = make(chan struct{}), slices.Repeat([]time.Time{asked}, len(l.limits))
 		l.leases.add(l, r)
 	}
 	return r, nil
@@ -126,7 +129,9 @@ func (r *Reservation) Release(ctx context.Context) error {
 
 // Lost returns a channel that is closed if a permit of a concurrency limit lapsed while
 // it was held, because Redis or this process hung for longer than the lease. Another
-// call may have been admitted in its place. Without a concurrency limit it is nil.
+// call may have been admitted in its place. While Redis cannot be reached it is closed
+// once the lease is over, up to a quarter of the lease later. Without a concurrency limit
+// it is nil.
 func (r *Reservation) Lost() <-chan struct{} { return r.lost }
 
 // runScript is [redisscript.Script.Run], or RunUntilDone.

@@ -288,7 +288,7 @@ var limiterMutants = []mutant{
 		"missing write", "a call that was not made holds no permit", "throttle TestEndedCallsHoldNoPermit",
 	},
 	{
-		"throttle/renew.lua", `for i, key in ipairs(KEYS) do results[i] = tonumber(redis.call('ZSCORE', key, ARGV[2 * i]) or 0) > now and 1 or 0 end`, `for i, key in ipairs(KEYS) do results[i] = tonumber(redis.call('ZSCORE', key, ARGV[2 * i]) or 0) > 0 and 1 or 0 end`,
+		"throttle/renew.lua", `for i, key in ipairs(KEYS) do results[i] = (tonumber(redis.pcall('ZSCORE', key, ARGV[2 * i])) or 0) > now and 1 or 0 end`, `for i, key in ipairs(KEYS) do results[i] = (tonumber(redis.pcall('ZSCORE', key, ARGV[2 * i])) or 0) > 0 and 1 or 0 end`,
 		"no fence", "a permit that lapsed is not renewed: another call may have it", "throttle TestLapsedPermitsStayLapsed|TestLost",
 	},
 	{
