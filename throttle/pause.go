@@ -26,8 +26,8 @@ const maxReason = 200
 // were reserved before the pause are not taken back.
 //
 // until is a moment of this process's clock. What is sent is the time until then, so
-// clocks need not agree. Pause does nothing if until has passed. A pause is at most a
-// year long. Calls that it refuses get reason in their Decision, as one line of at most
+// clocks need not agree. Pause does nothing if until has passed or is less than 1 µs away.
+// A pause is at most a year long. Calls that it refuses get reason in their Decision, as one line of at most
 // 200 bytes: it must not contain secrets.
 //
 // Pause returns an error if the limiter has no such limit, if it is a concurrency
@@ -37,8 +37,9 @@ func (l *Limiter) Pause(ctx context.Context, limit, key string, until time.Time,
 	if l.now != nil {
 		length = until.Sub(l.now())
 	}
-	if length <= 0 {
-		return nil
+	if length < time.Microsecond { // to the script it would be 0, which ends a pause
+		_, err := l.pausable(limit, key)
+		return err
 	}
 	return l.pause(ctx, limit, key, min(length, maxWithin), reason)
 }
@@ -50,31 +51,38 @@ func (l *Limiter) Resume(ctx context.Context, limit, key string) error {
 }
 
 func (l *Limiter) pause(ctx context.Context, name, key string, length time.Duration, reason string) error {
+	i, err := l.pausable(name, key)
+	if err != nil {
+		return err
+	}
 	if l.shards != nil {
 		return l.pauseSharded(ctx, name, key, length, reason)
-	}
-	i := slices.IndexFunc(l.limits, func(limit Limit) bool { return limit.Name == name })
-	if i < 0 {
-		return fmt.Errorf("throttle: pause: there is no limit %q", clip(name))
-	}
-	limit := l.limits[i]
-	if limit.Algorithm == Concurrency {
-		return fmt.Errorf("throttle: pause: limit %q is a %s, which cannot be paused", name, Concurrency)
-	}
-	if len(key) > l.maxKey {
-		return fmt.Errorf("throttle: pause: the key is longer than %d bytes", l.maxKey)
 	}
 	reason = shown(reason)
 	args := []any{l.clock()}
 	args = append(args, l.appendSpecs(nil, police, 0)[6*i:6*i+6]...)
 	// A waiting leaky bucket and a metering one are one bucket, and the same after a pause.
 	args = append(args, length.Microseconds(), reason)
-	bucket := l.bucket(limit, key)
+	bucket := l.bucket(l.limits[i], key)
 	if _, err := pauseScript.RunUntilDone(ctx, l.client, []string{bucket}, args...); err != nil {
 		return fmt.Errorf("throttle: pause %q: %w", clip(key), err)
 	}
 	l.forgetRefusals(&call{buckets: []string{bucket}}) // it has a reason now
 	return nil
+}
+
+// pausable returns which limit a name is of, or an error if it or the key cannot be paused.
+func (l *Limiter) pausable(name, key string) (int, error) {
+	i := slices.IndexFunc(l.limits, func(limit Limit) bool { return limit.Name == name })
+	switch {
+	case i < 0:
+		return 0, fmt.Errorf("throttle: pause: there is no limit %q", clip(name))
+	case l.limits[i].Algorithm == Concurrency:
+		return 0, fmt.Errorf("throttle: pause: limit %q is a %s, which cannot be paused", name, Concurrency)
+	case len(key) > l.maxKey:
+		return 0, fmt.Errorf("throttle: pause: the key is longer than %d bytes", l.maxKey)
+	}
+	return i, nil
 }
 
 // shown returns a reason as one line of valid text, which is safe in logs and headers.

@@ -169,6 +169,34 @@ func TestPauseEndsByItself(t *testing.T) {
 	}
 }
 
+// TestPausesThatAreOver: a pause that is over, or shorter than a µs, does nothing, and ends none that holds. What cannot
+// be paused is an error nevertheless.
+func TestPausesThatAreOver(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		sharded := bucket("10/s", 10)
+		sharded.Shards = 2
+		for _, limit := range []Limit{bucket("10/s", 10), sharded} {
+			for _, length := range []time.Duration{-time.Hour, 0, 1, time.Microsecond - 1} {
+				c := newClocked(t, client, limit)
+				for _, shard := range c.shards {
+					shard.now = c.Limiter.now
+				}
+				c.pause(time.Minute, "a longer one")
+				c.pause(length, "short")
+				if d := c.take(1); d.Allowed || d.Paused != "a longer one" {
+					t.Errorf("%+v after a pause of %v in a longer one", d, length)
+				}
+				if err := c.Pause(t.Context(), "none", "k", c.now.Add(length), ""); err == nil {
+					t.Errorf("a limit that there is not was paused for %v", length)
+				}
+				if err := c.Pause(t.Context(), limit.Name, strings.Repeat("k", 5000), c.now.Add(length), ""); err == nil {
+					t.Errorf("a key that is too long was paused for %v", length)
+				}
+			}
+		}
+	})
+}
+
 func TestHostilePauses(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
