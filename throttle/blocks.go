@@ -39,7 +39,7 @@ type block struct {
 	busy   chan struct{} // a lock that callers can stop waiting for
 	from   *Reservation  // nil: nothing was fetched yet
 	left   int64
-	until  time.Time
+	asked  time.Time // when it was asked for: a slow answer shortens its time
 	lapse  *time.Timer
 	lapses sync.WaitGroup
 	gone   bool // forgotten: another block may have taken its place
@@ -104,7 +104,7 @@ func (b *Blocks) take(ctx context.Context, n int64, key string, rate *keyRate) (
 		return Decision{}, err
 	}
 	defer own.leave()
-	if own.left >= n && time.Now().Before(own.until) {
+	if own.left >= n && passed(own.asked, time.Now()) < b.hold {
 		d := own.hand(b.limiter, n)
 		d.Local = true
 		return d, nil
@@ -118,8 +118,7 @@ func (b *Blocks) take(ctx context.Context, n int64, key string, rate *keyRate) (
 	if err := own.giveBack(context.WithoutCancel(ctx)); err != nil {
 		return Decision{}, err
 	}
-	// Read before Redis is asked: a slow answer shortens the time of the block.
-	until := time.Now().Add(b.hold)
+	asked := time.Now()
 	r, err := b.limiter.reserve(ctx, size, 0, []string{key})
 	if err != nil {
 		return Decision{}, err
@@ -131,10 +130,10 @@ func (b *Blocks) take(ctx context.Context, n int64, key string, rate *keyRate) (
 		return d, err
 	}
 	rate.admit()
-	own.from, own.left, own.until = r, size, until
+	own.from, own.left, own.asked = r, size, asked
 	own.stop()
 	own.lapses.Add(1)
-	own.lapse = time.AfterFunc(time.Until(until), func() {
+	own.lapse = time.AfterFunc(b.hold-time.Since(asked), func() {
 		defer own.lapses.Done()
 		b.end(key, own, r)
 	})
@@ -163,6 +162,7 @@ func (b *Blocks) refused(n int64, key string, rate *keyRate) (Decision, bool) {
 	if !lasts || r.n != n {
 		return Decision{}, false
 	}
+	since = since.Truncate(time.Microsecond)
 	d := r.decision
 	d.Local = true
 	d.RetryAfter -= since

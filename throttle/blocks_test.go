@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/redis/go-redis/v9"
 
@@ -112,6 +113,43 @@ func TestBlockLapses(t *testing.T) {
 		if left := c.left(); left != 98 {
 			b.t.Errorf("%d of 100 left after two calls", left)
 		}
+	})
+}
+
+// TestBlockOfASuspendedMachine: the time for which the machine was suspended, which the monotonic clock leaves out, is
+// part of a block's hold.
+func TestBlockOfASuspendedMachine(t *testing.T) {
+	c := newClocked(t, redistest.Shared(t).Client(), kinds(100)[0])
+	blocks := newBlocks(t, c.Limiter, 40, time.Minute)
+	get(t, blocks, 1)
+	own := blocks.held["k"]
+	*(*uint64)(unsafe.Pointer(&own.asked)) -= 120 << 30 // the seconds of the wall clock, and not of the monotonic one
+	if passed := time.Since(own.asked); passed > time.Minute {
+		t.Skipf("the monotonic clock says %v", passed)
+	}
+	if d := get(t, blocks, 1); !d.Allowed || d.Remaining != 39 {
+		t.Errorf("%+v; want it of another block", d)
+	}
+	closeBlocks(t, blocks)
+}
+
+// TestRefusalsOfBlocksAreWholeMicroseconds: also those that are remembered.
+func TestRefusalsOfBlocksAreWholeMicroseconds(t *testing.T) {
+	inBubbles(t, func(b *bubble) {
+		c := b.limiter(bucket("1/s", 10))
+		c.take(10)
+		blocks := newBlocks(b.t, c.Limiter, 2, time.Second)
+		asked := get(b.t, blocks, 1)
+		before := b.scripts.Load()
+		time.Sleep(1500 * time.Nanosecond)
+		d := get(b.t, blocks, 1)
+		if d.Allowed || d.RetryAfter != asked.RetryAfter-time.Microsecond || d.ResetAfter != asked.ResetAfter-time.Microsecond {
+			b.t.Errorf("%+v 1.5 µs after %+v", d, asked)
+		}
+		if n := b.scripts.Load() - before; n != 0 {
+			b.t.Errorf("%d scripts; want the refusal remembered", n)
+		}
+		closeBlocks(b.t, blocks)
 	})
 }
 

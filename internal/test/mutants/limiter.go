@@ -370,11 +370,11 @@ var limiterMutants = []mutant{
 		"missing write", "a key that is refused does not ask for a block each time", "throttle TestBlocksOfARefusedKey",
 	},
 	{
-		"throttle/blocks.go", `if own.left >= n && time.Now().Before(own.until) {`, `if own.left >= n-1 && time.Now().Before(own.until) {`,
+		"throttle/blocks.go", `if own.left >= n && passed(own.asked, time.Now()) < b.hold {`, `if own.left >= n-1 && passed(own.asked, time.Now()) < b.hold {`,
 		"off by one", "a block hands out its size", "throttle TestBlock",
 	},
 	{
-		"throttle/blocks.go", `if own.left >= n && time.Now().Before(own.until) {`, `if own.left >= n {`,
+		"throttle/blocks.go", `if own.left >= n && passed(own.asked, time.Now()) < b.hold {`, `if own.left >= n {`,
 		"clock", "a permit of a block is not used after its hold", "throttle TestBlock|TestCrashOfBlocks",
 	},
 	{
