@@ -21,7 +21,7 @@ type Batcher[Q, A any] struct {
 	mu      sync.Mutex
 	waiting []ask[Q, A]
 	busy    bool
-	full    chan struct{} // has a value when enough questions wait; used only by Do and drain
+	full    chan struct{} // has a value when enough questions wait
 	next    time.Time     // when the next round trip may start; used only by drain
 }
 
@@ -53,10 +53,7 @@ func (b *Batcher[Q, A]) Do(question Q) (A, error) {
 		b.full = make(chan struct{}, 1)
 	}
 	if len(b.waiting) == b.Enough {
-		select {
-		case b.full <- struct{}{}:
-		default:
-		}
+		b.signal()
 	}
 	b.mu.Unlock()
 	if lead {
@@ -64,6 +61,14 @@ func (b *Batcher[Q, A]) Do(question Q) (A, error) {
 	}
 	a := <-mine.answer
 	return a.answer, a.err
+}
+
+// signal says that enough questions wait.
+func (b *Batcher[Q, A]) signal() {
+	select {
+	case b.full <- struct{}{}:
+	default:
+	}
 }
 
 func (b *Batcher[Q, A]) drain() {
@@ -113,6 +118,8 @@ func (b *Batcher[Q, A]) take() []ask[Q, A] {
 		n++
 	}
 	batch := b.waiting[:n:n]
-	b.waiting = b.waiting[n:]
+	if b.waiting = b.waiting[n:]; len(b.waiting) >= b.Enough {
+		b.signal() // no question that comes will be the one that makes them enough
+	}
 	return batch
 }

@@ -132,3 +132,40 @@ func TestEnoughQuestionsEndTheGap(t *testing.T) {
 		}
 	})
 }
+
+// TestEnoughQuestionsAreLeft: questions that a full round trip leaves behind do not linger if they are enough.
+func TestEnoughQuestionsAreLeft(t *testing.T) {
+	for left, lingers := range map[int]bool{19: true, 20: false, 30: false} {
+		synctest.Test(t, func(t *testing.T) {
+			var shared []int
+			const linger = 10 * time.Millisecond
+			b := &Batcher[int, int]{Linger: linger, Enough: 20, Run: func(questions []int) ([]int, error) {
+				shared = append(shared, len(questions))
+				time.Sleep(time.Millisecond)
+				return questions, nil
+			}}
+			ask := func(callers *sync.WaitGroup, n int) {
+				for i := range n {
+					callers.Go(func() {
+						if _, err := b.Do(i); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				synctest.Wait()
+			}
+			var callers sync.WaitGroup
+			ask(&callers, 1) // the next questions gather while its round trip is under way
+			ask(&callers, maxShared+left)
+			began := time.Now()
+			callers.Wait()
+			want := 3 * time.Millisecond
+			if lingers {
+				want += linger - time.Millisecond
+			}
+			if took := time.Since(began); took != want || !slices.Equal(shared, []int{1, maxShared, left}) {
+				t.Errorf("%d left: round trips of %v questions took %v; want %v", left, shared, took, want)
+			}
+		})
+	}
+}
