@@ -5,7 +5,7 @@
 -- ARGV[2..] six for the limit (limit_read)
 -- ARGV[8]   for_us: how long from now; 0 ends a pause
 -- ARGV[9]   reason
--- Returns   the moment at which the pause ends, µs since the epoch; 0 without a pause
+-- Returns   1
 -- Clock     TIME of this Redis, read once
 local now = limit_clock(ARGV[1])
 local limit, length = limit_read(2), tonumber(ARGV[8])
@@ -13,14 +13,14 @@ local b = limit_open(limit, KEYS[1], now)
 if length > 0 then
   limit_left(limit, b, now)
   -- The longer of two pauses holds, with its reason.
-  if now + length <= b.pause then return string.format('%.0f', b.pause) end
+  if now + length <= b.pause then return 1 end
   b.pause, b.why, b.mended = now + length, ARGV[9], true
   limit_save(b, now)
-  return string.format('%.0f', b.pause)
+  return 1
 end
-if b.pause <= now then return '0' end
+if b.pause <= now then return 1 end
 b.pause = now -- from here on as after any pause
 limit_left(limit, b, now)
 b.mended = true
 limit_save(b, now)
-return '0'
+return 1

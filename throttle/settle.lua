@@ -10,29 +10,27 @@
 --   actual  permits used, >= 0, not n
 --   slot    the moment of the reservation, µs
 --   marks   of the reservation in each bucket (limit_mark)
--- Returns   for each limit 1, or 0 if nothing could be given back
+-- Returns   1
 -- Clock     TIME of this Redis, read once
 local now, count = limit_clock(ARGV[1]), tonumber(ARGV[2])
 local at = 3 + 6 * count
 local id, n, actual, slot = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
-local results, buckets, permits = {}, {}, {}
+local buckets, permits = {}, {}
 for i = 1, count do
   local limit = limit_read(3 + (i - 1) * 6)
-  local done = true
   if limit.a == 'cc' then
     permits[#permits + 1] = KEYS[i]
   else
     local b = limit_open(limit, KEYS[i], now)
     if actual < n then
-      done = limit_refund(limit, b, now, slot, n - actual, tonumber(ARGV[at + 3 + i]))
+      limit_refund(limit, b, now, slot, n - actual, tonumber(ARGV[at + 3 + i]))
     else
       limit_charge(limit, b, now, actual - n)
     end
     buckets[#buckets + 1] = b
   end
-  results[i] = done and 1 or 0
 end
 -- Nothing raises from here on.
 for _, b in ipairs(buckets) do limit_save(b, now) end
 for _, key in ipairs(permits) do redis.pcall('ZREM', key, id) end -- it may have become another algorithm's
-return results
+return 1

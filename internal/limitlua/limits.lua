@@ -1107,11 +1107,11 @@ function make.log()
   return k
 end
 
--- A call holds one permit, whatever it costs, and from now on, whenever its
--- slot is.
 -- bucket_of is the bucket of another algorithm than permits that a key holds.
 local bucket_of
 
+-- A call holds one permit, whatever it costs, and from now on, whenever its
+-- slot is.
 function make.permits()
   local k = {}
 

@@ -66,7 +66,6 @@ func (f *Refusal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func overLimit(d throttle.Decision, limit throttle.Limit) *Refusal {
-	d.Limit = limit.Name
 	after := retrySeconds(d, limit)
 	detail := fmt.Sprintf("Limit %q admits this request in %d s.", policyName(limit.Name), after)
 	switch {

@@ -276,7 +276,7 @@ var limiterMutants = []mutant{
 		"missing write", "a call that ended holds no permit", "throttle TestEndedCallsHoldNoPermit",
 	},
 	{
-		"throttle/settle.lua", `done = limit_refund(limit, b, now, slot, n - actual, tonumber(ARGV[at + 3 + i]))`, `done = limit_refund(limit, b, now, slot, n, tonumber(ARGV[at + 3 + i]))`,
+		"throttle/settle.lua", `limit_refund(limit, b, now, slot, n - actual, tonumber(ARGV[at + 3 + i]))`, `limit_refund(limit, b, now, slot, n, tonumber(ARGV[at + 3 + i]))`,
 		"wrong number", "a call gives back what it did not use, and keeps the rest", "throttle TestSettle",
 	},
 	{
@@ -296,7 +296,7 @@ var limiterMutants = []mutant{
 		"clock", "a renewed permit lives for another lease", "throttle TestHeldPermitsAreRenewed|TestChangedLease",
 	},
 	{
-		"throttle/pause.lua", `if now + length <= b.pause then return string.format('%.0f', b.pause) end`, `if now + length <= now then return string.format('%.0f', b.pause) end`,
+		"throttle/pause.lua", `if now + length <= b.pause then return 1 end`, `if now + length <= now then return 1 end`,
 		"swapped", "of two pauses the longer one holds", "throttle TestPause$",
 	},
 
