@@ -41,7 +41,7 @@ take precedence.`,
 	}
 	program.Strict(root)
 	settings.AddFlags(root, new(Settings))
-	root.AddCommand(program.ConfigCommand(read), program.HealthcheckCommand(read))
+	root.AddCommand(program.ConfigCommand(read), program.HealthcheckCommand("the worker", read))
 	return root
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/queue/inspect"
 )
 
@@ -48,7 +49,7 @@ func answer(ctx context.Context, client redis.UniversalClient, actor, method str
 	}
 	text, err := a.Do(ctx, actor, method, b.String(), query, body)
 	if problem, ok := errors.AsType[*api.LocalError](err); ok && problem.Status < http.StatusInternalServerError {
-		return nil, usageError{err}
+		return nil, &program.UsageError{Err: err}
 	}
 	return text, err
 }
@@ -74,7 +75,7 @@ func queueOf(ctx context.Context, client redis.UniversalClient, name, id string)
 		}
 		return "", fmt.Errorf("no queue has a job %s: it never existed, or it was deleted when it was done%s", check.Quote(id), hint)
 	case len(found) > 1:
-		return "", usageError{fmt.Errorf("--queue: the queues %s have a job %s each", strings.Join(found, ", "), check.Quote(id))}
+		return "", &program.UsageError{Err: fmt.Errorf("--queue: the queues %s have a job %s each", strings.Join(found, ", "), check.Quote(id))}
 	}
 	return found[0], nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/queue/operate"
 )
 
@@ -29,7 +30,7 @@ id; payloads are never recorded. Of each queue the last 2,000 changes of each AP
 command line and of programs are kept. With --json it has the requests that the HTTP API refused
 as well.`,
 		Example: "  enqueue audit --queue email -n 50",
-		Args:    noArgs,
+		Args:    program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return audit(cmd, o, name, n)
 		},

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/headgate/headgate/internal/jobline"
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
@@ -48,7 +49,7 @@ Fields:
 		Example: "  enqueue bulk jobs.ndjson\n  zcat jobs.csv.gz | enqueue bulk --format csv -",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usageError{fmt.Errorf("bulk takes one file, got %d", len(args))}
+				return &program.UsageError{Err: fmt.Errorf("bulk takes one file, got %d", len(args))}
 			}
 			return nil
 		},
@@ -85,21 +86,21 @@ func bulk(cmd *cobra.Command, o *options, name string, f bulkFlags) error {
 			f.format = "csv"
 		}
 	default:
-		return usageError{fmt.Errorf("--format: %.20q is not one of ndjson, csv, auto", f.format)}
+		return &program.UsageError{Err: fmt.Errorf("--format: %.20q is not one of ndjson, csv, auto", f.format)}
 	}
 	input, size, rejectedPath := cmd.InOrStdin(), int64(-1), "enqueue.rejected"
 	var info os.FileInfo
 	if name != "-" {
 		file, err := os.Open(name)
 		if err != nil {
-			return usageError{err}
+			return &program.UsageError{Err: err}
 		}
 		defer file.Close()
 		if info, err = file.Stat(); err != nil {
 			return err
 		}
 		if info.IsDir() {
-			return usageError{fmt.Errorf("%s is a folder", name)}
+			return &program.UsageError{Err: fmt.Errorf("%s is a folder", name)}
 		}
 		// Beside a pipe, such as <(command), there is no place for a file.
 		if input = file; info.Mode().IsRegular() {
@@ -111,7 +112,7 @@ func bulk(cmd *cobra.Command, o *options, name string, f bulkFlags) error {
 	}
 	rejects, err := newRejects(rejectedPath, info)
 	if err != nil {
-		return usageError{fmt.Errorf("--rejected: %w", err)}
+		return &program.UsageError{Err: fmt.Errorf("--rejected: %w", err)}
 	}
 	defer rejects.abandon()
 	client, err := o.connect(cmd.Context())
@@ -127,7 +128,7 @@ func bulk(cmd *cobra.Command, o *options, name string, f bulkFlags) error {
 	runErr := run.all(cmd.Context(), jobline.NewSource(io.TeeReader(input, bar), f.format))
 	_ = bar.Finish() // a bar that cannot be drawn is no failure
 	if _, ok := errors.AsType[jobline.HeaderError](runErr); ok {
-		return usageError{runErr} // no line was read
+		return &program.UsageError{Err: runErr} // no line was read
 	}
 	keepErr := rejects.keep()
 	if err := run.tell(cmd.OutOrStdout(), o.json); err != nil {

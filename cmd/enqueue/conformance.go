@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/operate"
 )
@@ -38,7 +39,7 @@ explain it: jobs that an operator ran at once, or a limit that was lowered.
 
 Calls are counted while the limits file says "conformance: true" for their queue.`,
 		Example: "  enqueue conformance --queue email\n  enqueue conformance --queue email --tenant acme --hours 720 --csv",
-		Args:    noArgs,
+		Args:    program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.withQueue(cmd.Context(), q.queue, func(client redis.UniversalClient) error {
 				if o.json {
@@ -69,7 +70,7 @@ func conformanceAsJSON(cmd *cobra.Command, client redis.UniversalClient, q confo
 
 func showConformance(cmd *cobra.Command, client redis.UniversalClient, q conformanceQuery) error {
 	if q.hours < 1 || q.hours > 720 {
-		return usageError{fmt.Errorf("--hours: %d must be 1 to 720", q.hours)}
+		return &program.UsageError{Err: fmt.Errorf("--hours: %d must be 1 to 720", q.hours)}
 	}
 	ctx, out, now := cmd.Context(), cmd.OutOrStdout(), time.Now()
 	c, err := inspect.ReadConformance(ctx, client, q.queue, inspect.ConformanceQuery{

@@ -9,26 +9,17 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/endpoints"
+	"github.com/headgate/headgate/internal/program"
 )
 
 func endpointsCommand(o *options) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "endpoints",
-		Short: "List webhook receivers that are gone, and enable them again",
-		Long: `endpoints lists the URLs that answered a webhook with 410. Jobs of that tenant to that URL
-wait for a day, after which one job tries it, or until the endpoint is enabled. URLs often
-hold secrets and are not stored: an ID stands for the URL and its tenant, and the last error
-of each waiting job has it.`,
-		Args: cobra.ArbitraryArgs,
-	}
 	var tenant string
 	var who operator
 	list := &cobra.Command{
 		Use:   "list",
 		Short: "List endpoints that get no calls",
-		Args:  noArgs,
+		Args:  program.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return listEndpoints(cmd, o, tenant) },
 	}
 	list.Flags().StringVar(&tenant, "tenant", "", "of this tenant (default: all)")
@@ -41,14 +32,14 @@ The job that was answered 410 is in the archive, and "enqueue retry" sends it ag
 		RunE: func(cmd *cobra.Command, ids []string) error { return enableEndpoints(cmd, o, who, ids) },
 	}
 	who.reasonFlags(enable)
-	cmd.AddCommand(list, enable)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return cmd.Help()
-		}
-		return usageError{fmt.Errorf("there is no command %.60q%s", args[0], check.Suggest(args[0], []string{"list", "enable"}))}
-	}
-	return cmd
+	return group(&cobra.Command{
+		Use:   "endpoints",
+		Short: "List webhook receivers that are gone, and enable them again",
+		Long: `endpoints lists the URLs that answered a webhook with 410. Jobs of that tenant to that URL
+wait for a day, after which one job tries it, or until the endpoint is enabled. URLs often
+hold secrets and are not stored: an ID stands for the URL and its tenant, and the last error
+of each waiting job has it.`,
+	}, list, enable)
 }
 
 func listEndpoints(cmd *cobra.Command, o *options, tenant string) error {
@@ -79,7 +70,7 @@ func listEndpoints(cmd *cobra.Command, o *options, tenant string) error {
 
 func enableEndpoints(cmd *cobra.Command, o *options, who operator, ids []string) error {
 	if len(ids) == 0 {
-		return usageError{errors.New("name an endpoint by its ID; enqueue endpoints list shows them")}
+		return &program.UsageError{Err: errors.New("name an endpoint by its ID; enqueue endpoints list shows them")}
 	}
 	if err := who.checkReason(); err != nil {
 		return err
@@ -104,7 +95,7 @@ func enableEndpoints(cmd *cobra.Command, o *options, who operator, ids []string)
 		}
 	}
 	if len(unknown) > 0 {
-		return usageError{oneLine(errors.Join(unknown...))}
+		return &program.UsageError{Err: oneLine(errors.Join(unknown...))}
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/jobline"
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
@@ -29,6 +30,14 @@ import (
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
+
+// Exit codes, as the help says.
+const (
+	exitOK = iota
+	exitFailure
+	exitUsage
+	exitPartial
+)
 
 // enqueue runs the command as a shell would.
 func enqueue(t *testing.T, stdin string, args ...string) (out, errText string, code int) {
@@ -47,7 +56,7 @@ func enqueueFrom(ctx context.Context, stdin io.Reader, args ...string) (out, err
 	if err != nil {
 		errText = err.Error()
 	}
-	return stdout.String(), errText + stderr.String(), exitCode(err)
+	return stdout.String(), errText + stderr.String(), program.ExitCode(err)
 }
 
 // own is a Redis with one queue, "calls", for kind "call": what bulk of one

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/queue/inspect"
 )
 
@@ -59,18 +60,18 @@ Each receiver of webhooks has waiting jobs of its own. Name it with --payload; o
 batch is taken to go where most jobs of the tenant wait.`,
 		Example: `  enqueue estimate --queue email --tenant acme --jobs 50000
   enqueue estimate --queue webhook --tenant acme --jobs 500 --payload '{"url":"https://hooks.example.com/orders"}'`,
-		Args: noArgs,
+		Args: program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if batch.Attributes, err = pairs("--attribute", attributes); err != nil {
-				return usageError{err}
+				return &program.UsageError{Err: err}
 			}
 			if cmd.Flags().Changed("cost") && batch.Cost == 0 {
-				return usageError{errors.New("cost: 0: a call costs at least 1")}
+				return &program.UsageError{Err: errors.New("cost: 0: a call costs at least 1")}
 			}
 			if cmd.Flags().Changed("payload") {
 				if batch.Payload, err = readPayload(cmd.Context(), payload, cmd.InOrStdin()); err != nil {
-					return usageError{fmt.Errorf("--payload: %w", err)}
+					return &program.UsageError{Err: fmt.Errorf("--payload: %w", err)}
 				}
 			}
 			return o.withQueue(cmd.Context(), name, func(client redis.UniversalClient) error {
@@ -82,7 +83,7 @@ batch is taken to go where most jobs of the tenant wait.`,
 				}
 				e, err := inspect.New(client).Estimate(ctx, name, batch)
 				if isInvalid(err) {
-					return usageError{oneLine(err)}
+					return &program.UsageError{Err: oneLine(err)}
 				}
 				if err != nil {
 					return oneLine(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
@@ -26,7 +27,7 @@ looks at the newest 10,000 of a queue. EXAMPLE is the newest job of the group.
 
 "enqueue jobs list --state archived" lists single jobs, and "enqueue retry" puts them back.`,
 		Example: "  enqueue failures\n  enqueue failures --queue email --json",
-		Args:    noArgs,
+		Args:    program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return failures(cmd, o, name, tenant)
 		},

@@ -11,25 +11,16 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 func jobsCommand(o *options) *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "jobs",
 		Short: "List jobs, and show everything known about one",
-		Args:  cobra.ArbitraryArgs,
-	}
-	cmd.AddCommand(jobsListCommand(o), jobsShowCommand(o))
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return cmd.Help()
-		}
-		return usageError{fmt.Errorf("there is no command %.60q%s", args[0], check.Suggest(args[0], []string{"list", "show"}))}
-	}
-	return cmd
+	}, jobsListCommand(o), jobsShowCommand(o))
 }
 
 func jobsListCommand(o *options) *cobra.Command {
@@ -43,10 +34,10 @@ archived. Waiting jobs come in the order in which they will go, scheduled and re
 their time, and the others newest first.`,
 		Example: `  enqueue jobs list --queue email --tenant acme
   enqueue jobs list --queue email --state archived --reason-contains "550" --limit 20`,
-		Args: noArgs,
+		Args: program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 1 {
-				return usageError{fmt.Errorf("--limit: %d must be at least 1", limit)}
+				return &program.UsageError{Err: fmt.Errorf("--limit: %d must be at least 1", limit)}
 			}
 			query.State = lifecycle.State(state)
 			return o.withQueue(cmd.Context(), name, func(client redis.UniversalClient) error { return jobsList(cmd, o, client, name, query, limit) })
@@ -136,10 +127,10 @@ its payload with secrets hidden, and its result. "enqueue explain" says it in a 
 // oneJob requires the id of a job as the only argument.
 func oneJob(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return usageError{fmt.Errorf("%s takes one job id, got %d", cmd.CommandPath(), len(args))}
+		return &program.UsageError{Err: fmt.Errorf("%s takes one job id, got %d", cmd.CommandPath(), len(args))}
 	}
 	if args[0] == "" {
-		return usageError{errors.New("the job id is empty")}
+		return &program.UsageError{Err: errors.New("the job id is empty")}
 	}
 	return nil
 }

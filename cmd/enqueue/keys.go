@@ -11,24 +11,15 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/headgate/headgate/dashboard/api"
-	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/throttle"
 )
 
 func keysCommand(o *options) *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "keys",
 		Short: "Create keys for the HTTP API",
-		Args:  cobra.ArbitraryArgs,
-	}
-	cmd.AddCommand(keysNewCommand(o))
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return cmd.Help()
-		}
-		return usageError{fmt.Errorf("there is no command %.60q%s", args[0], check.Suggest(args[0], []string{"new"}))}
-	}
-	return cmd
+	}, keysNewCommand(o))
 }
 
 // keyEntry is a key as the file of keys has it.
@@ -62,7 +53,7 @@ others). A key with tenants, queues or kinds has access to these only. Jobs of a
 with tenants are called with the tenants' own accounts of a provider, unless --shared-account
 lets them use the worker's.`,
 		Example: "  enqueue keys new --id shop --scope enqueue --tenant acme --kind email --from mail.acme.example\n  enqueue keys new --id ops --scope admin --for 2160h",
-		Args:    noArgs,
+		Args:    program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if retention != 0 {
 				entry.MaxRetention = retention.String()
@@ -93,13 +84,13 @@ func newKey(cmd *cobra.Command, o *options, entry keyEntry, lasts, retention tim
 	if entry.Rate != "" {
 		rate, err := throttle.ParseRate(entry.Rate)
 		if wrong, ok := errors.AsType[*throttle.FieldError](err); ok {
-			return usageError{fmt.Errorf("--rate: %s", wrong.Reason)}
+			return &program.UsageError{Err: fmt.Errorf("--rate: %s", wrong.Reason)}
 		}
 		key.Rate = rate
 	}
 	if cmd.Flags().Changed("for") {
 		if lasts <= 0 {
-			return usageError{fmt.Errorf("--for: %v is not a time ahead", lasts)}
+			return &program.UsageError{Err: fmt.Errorf("--for: %v is not a time ahead", lasts)}
 		}
 		key.Expires = time.Now().Add(lasts).UTC().Truncate(time.Second)
 		entry.Expires = key.Expires.Format(time.RFC3339)
@@ -109,7 +100,7 @@ func newKey(cmd *cobra.Command, o *options, entry keyEntry, lasts, retention tim
 		for field, flag := range map[string]string{"id: ": "--id: ", "scopes: ": "--scope: ", "tenants: ": "--tenant: ", "queues: ": "--queue: ", "kinds: ": "--kind: ", "from: ": "--from: ", "shared_account: ": "--shared-account: ", "max_retention: ": "--max-retention: ", "rate: ": "--rate: "} {
 			text = strings.ReplaceAll(text, field, flag)
 		}
-		return usageError{errors.New(text)}
+		return &program.UsageError{Err: errors.New(text)}
 	}
 	entry.Hash = hash.String()
 	if o.json {

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
@@ -23,27 +23,14 @@ import (
 )
 
 func limitsCommand(o *options) *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "limits",
 		Short: "Check, try and publish limits files, see the limits in effect, and override one for a tenant",
 		Long: `limits checks, compares, tries, publishes and exports limits files. It shows which limits are in
 effect and where they come from, and overrides a limit for one tenant, for a time or until the
 override is cleared. All workers follow within a second. What a bucket has used stays used, so a
 raised limit brings no burst.`,
-		Args: cobra.ArbitraryArgs,
-	}
-	cmd.AddCommand(limitsShowCommand(o), limitsSetCommand(o), limitsClearCommand(o), limitsCheckCommand(o), limitsDiffCommand(o), limitsTryCommand(o), limitsApplyCommand(o), limitsExportCommand(o))
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return cmd.Help()
-		}
-		var names []string
-		for _, command := range cmd.Commands() {
-			names = append(names, command.Name())
-		}
-		return usageError{fmt.Errorf("there is no command %.60q%s", args[0], check.Suggest(args[0], names))}
-	}
-	return cmd
+	}, limitsShowCommand(o), limitsSetCommand(o), limitsClearCommand(o), limitsCheckCommand(o), limitsDiffCommand(o), limitsTryCommand(o), limitsApplyCommand(o), limitsExportCommand(o))
 }
 
 func limitsShowCommand(o *options) *cobra.Command {
@@ -57,7 +44,7 @@ operator; UNTIL and WHY say until when, by whom and why). An override that does 
 limits that were published later is not in effect; WHY says so. Without --tenant it lists the
 limits of tenants without values of their own.`,
 		Example: "  enqueue limits show --queue email --tenant acme",
-		Args:    noArgs,
+		Args:    program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return limitsShow(cmd, o, name, tenant)
 		},
@@ -146,9 +133,9 @@ func (w *which) flags(cmd *cobra.Command) {
 func (w *which) check() error {
 	switch {
 	case w.tenant == "":
-		return usageError{errors.New("--tenant: name the tenant")}
+		return &program.UsageError{Err: errors.New("--tenant: name the tenant")}
 	case w.limit == "":
-		return usageError{errors.New("--limit: name the limit; enqueue limits show lists them")}
+		return &program.UsageError{Err: errors.New("--limit: name the limit; enqueue limits show lists them")}
 	}
 	return w.operator.check()
 }
@@ -167,7 +154,7 @@ not given stay as published, also if another limits file is published. The overr
 --for, or until "enqueue limits clear"; setting it again replaces it. Only limits that are per
 tenant can be overridden. The command shows the effect on the tenant's backlog, and asks.`,
 		Example: `  enqueue limits set --queue email --tenant acme --limit tenant --rate 50/s --for 2h --reason "launch day"`,
-		Args:    noArgs,
+		Args:    program.NoArgs,
 	}
 	w.flags(cmd)
 	flags := cmd.Flags()
@@ -193,11 +180,11 @@ tenant can be overridden. The command shows the effect on the tenant's backlog, 
 			}
 		}
 		if change.Change == (limits.Change{}) {
-			return usageError{errors.New("nothing changes: give --rate, --burst, --capacity or --concurrency")}
+			return &program.UsageError{Err: errors.New("nothing changes: give --rate, --burst, --capacity or --concurrency")}
 		}
 		if flags.Changed("for") {
 			if length <= 0 {
-				return usageError{fmt.Errorf("--for: %v is not a time ahead", length)}
+				return &program.UsageError{Err: fmt.Errorf("--for: %v is not a time ahead", length)}
 			}
 			change.Until = time.Now().Add(length)
 		}
@@ -222,7 +209,7 @@ func limitsSet(cmd *cobra.Command, o *options, w which, change operate.Override,
 	defer client.Close()
 	refused := func(err error) error {
 		if _, ok := errors.AsType[*limits.ChangeError](err); ok || isInvalid(err) {
-			return usageError{oneLine(err)}
+			return &program.UsageError{Err: oneLine(err)}
 		}
 		return err
 	}
@@ -275,7 +262,7 @@ func limitsClearCommand(o *options) *cobra.Command {
 		Short:   "Remove the override of a limit",
 		Long:    `clear removes an override that "enqueue limits set" made: the published limit is in effect again.`,
 		Example: `  enqueue limits clear --queue email --tenant acme --limit tenant --reason "launch is over"`,
-		Args:    noArgs,
+		Args:    program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return limitsClear(cmd, o, w)
 		},

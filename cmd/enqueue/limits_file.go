@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/limitsfile"
@@ -23,7 +24,7 @@ import (
 // oneFile requires the path of a limits file as the only argument.
 func oneFile(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return usageError{fmt.Errorf("%s takes the path of one limits file, got %d arguments", cmd.CommandPath(), len(args))}
+		return &program.UsageError{Err: fmt.Errorf("%s takes the path of one limits file, got %d arguments", cmd.CommandPath(), len(args))}
 	}
 	return nil
 }
@@ -82,10 +83,10 @@ func loadLimits(cmd *cobra.Command, path string) (limits.Set, error) {
 		for _, p := range mistakes.Problems {
 			fmt.Fprintln(cmd.ErrOrStderr(), placed(path, p))
 		}
-		return limits.Set{}, usageError{fmt.Errorf("%s has %s", path, counted(len(mistakes.Problems), "mistake"))}
+		return limits.Set{}, &program.UsageError{Err: fmt.Errorf("%s has %s", path, counted(len(mistakes.Problems), "mistake"))}
 	}
 	if err != nil {
-		return limits.Set{}, usageError{err}
+		return limits.Set{}, &program.UsageError{Err: err}
 	}
 	return set, nil
 }
@@ -286,10 +287,10 @@ func limitsExportCommand(o *options) *cobra.Command {
 		Long: `export prints the published limits of all queues as a limits file, without overrides. Plans
 are written out for each of their tenants.`,
 		Example: "  enqueue limits export > limits.yaml",
-		Args:    noArgs,
+		Args:    program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.json {
-				return usageError{errors.New("--json: export prints YAML; enqueue limits show --json prints limits as JSON")}
+				return &program.UsageError{Err: errors.New("--json: export prints YAML; enqueue limits show --json prints limits as JSON")}
 			}
 			ctx := cmd.Context()
 			client, err := o.connect(ctx)

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
 )
@@ -67,9 +68,9 @@ func queueToTry(path, queue string, set limits.Set) (string, error) {
 	case queue == "" && len(names) == 1:
 		return names[0], nil
 	case queue == "":
-		return "", usageError{fmt.Errorf("--queue: name one of the queues in %s: %s", path, strings.Join(names, ", "))}
+		return "", &program.UsageError{Err: fmt.Errorf("--queue: name one of the queues in %s: %s", path, strings.Join(names, ", "))}
 	case !slices.Contains(names, queue):
-		return "", usageError{fmt.Errorf("--queue: %s has no queue %s%s", path, check.Quote(queue), check.Suggest(queue, names))}
+		return "", &program.UsageError{Err: fmt.Errorf("--queue: %s has no queue %s%s", path, check.Quote(queue), check.Suggest(queue, names))}
 	}
 	return queue, nil
 }
@@ -77,7 +78,7 @@ func queueToTry(path, queue string, set limits.Set) (string, error) {
 func trialAsJSON(cmd *cobra.Command, client redis.UniversalClient, path, queue, tenant string, n int) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return usageError{err}
+		return &program.UsageError{Err: err}
 	}
 	body := map[string]any{"file": string(text), "n": n}
 	if tenant != "" {

@@ -2,14 +2,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 	_ "time/tzdata"
 
@@ -18,60 +13,22 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/internal/redisclient"
 	"github.com/headgate/headgate/internal/settings"
-	"github.com/headgate/headgate/internal/version"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/encryption"
 )
 
 // limits in Redis name zones, and small containers have none
 
-// Exit codes, as the help says.
-const (
-	exitOK = iota
-	exitFailure
-	exitUsage
-	exitPartial
-)
+func main() { program.Main(root()) }
 
-func main() {
-	redis.SetLogger(silent{}) // what fails is told once, as the command's error
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	err := root().ExecuteContext(ctx)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "enqueue: "+err.Error())
-	}
-	os.Exit(exitCode(err))
-}
-
-// silent is the log of the Redis client.
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
-
-// usageError is a mistake in how the command was called.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-// partialError: some of what was asked for was done.
+// partialError means that only a part of the work was done.
 type partialError struct{ error }
 
-func exitCode(err error) int {
-	if err == nil {
-		return exitOK
-	}
-	if _, ok := errors.AsType[usageError](err); ok {
-		return exitUsage
-	}
-	if _, ok := errors.AsType[partialError](err); ok {
-		return exitPartial
-	}
-	return exitFailure
-}
+// ExitCode is the program's exit code.
+func (partialError) ExitCode() int { return 3 }
 
 // options are what all commands share.
 type options struct {
@@ -83,7 +40,7 @@ type options struct {
 
 func root() *cobra.Command {
 	var o options
-	root := &cobra.Command{
+	root := group(&cobra.Command{
 		Use:   "enqueue",
 		Short: "Enqueue jobs, watch them and operate queues",
 		Long: `enqueue adds jobs to Headgate's queues, shows their state, and lets operators pause, cancel,
@@ -91,28 +48,31 @@ retry or run jobs and change limits. Each change needs a reason; "enqueue audit"
 
 Exit codes: 0 success, 1 failure, 2 a mistake in the arguments or in the job, 3 partly done:
 some lines were rejected, some queues did not answer, or the command was interrupted.`,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		Version:       cmp.Or(version.Program(), "unknown"),
-		Args:          cobra.ArbitraryArgs, // so that a misspelled command comes to RunE
-	}
+	}, sendCommand(&o), bulkCommand(&o), statusCommand(&o), tenantsCommand(&o), limitsCommand(&o),
+		pauseCommand(&o), resumeCommand(&o), unregisterCommand(&o), auditCommand(&o), periodicCommand(&o), explainCommand(&o), conformanceCommand(&o), failuresCommand(&o), jobsCommand(&o), workersCommand(&o), estimateCommand(&o), endpointsCommand(&o), serveCommand(&o), program.HealthcheckCommand(`"enqueue serve"`, readServeConfig), keysCommand(&o))
+	root.AddCommand(verbCommands(&o)...)
+	program.Strict(root)
 	root.PersistentFlags().StringVar(&o.redisURL, "redis", "", "URL of Redis, such as redis://127.0.0.1:6379 [$HEADGATE_REDIS_URL]")
 	root.PersistentFlags().BoolVar(&o.json, "json", false, "print JSON")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(sendCommand(&o), bulkCommand(&o), statusCommand(&o), tenantsCommand(&o), limitsCommand(&o),
-		pauseCommand(&o), resumeCommand(&o), unregisterCommand(&o), auditCommand(&o), periodicCommand(&o), explainCommand(&o), conformanceCommand(&o), failuresCommand(&o), jobsCommand(&o), workersCommand(&o), estimateCommand(&o), endpointsCommand(&o), serveCommand(&o), healthcheckCommand(), keysCommand(&o))
-	root.AddCommand(verbCommands(&o)...)
-	root.RunE = func(cmd *cobra.Command, args []string) error {
+	return root
+}
+
+// group makes cmd a command that only has subcommands: without one it prints its help, and a
+// misspelled one is a usage error.
+func group(cmd *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
+	cmd.AddCommand(subcommands...)
+	cmd.Args = cobra.ArbitraryArgs // so that a misspelled subcommand comes to RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return cmd.Help()
 		}
 		var names []string
-		for _, command := range root.Commands() {
+		for _, command := range cmd.Commands() {
 			names = append(names, command.Name())
 		}
-		return usageError{fmt.Errorf("there is no command %.60q%s", args[0], check.Suggest(args[0], names))}
+		return &program.UsageError{Err: fmt.Errorf("there is no command %.60q%s", args[0], check.Suggest(args[0], names))}
 	}
-	return root
+	return cmd
 }
 
 // client enqueues jobs as the settings say. connect has read them.
@@ -129,15 +89,15 @@ func (o *options) connect(ctx context.Context) (redis.UniversalClient, error) {
 		KeysFile string `env:"PAYLOAD_KEYS_FILE"`
 	}
 	if err := env.ParseWithOptions(&environment, env.Options{Prefix: "HEADGATE_"}); err != nil {
-		return nil, usageError{err}
+		return nil, &program.UsageError{Err: err}
 	}
 	if environment.FullAt < 1 || environment.FullAt > 100 {
-		return nil, usageError{fmt.Errorf("HEADGATE_REDIS_FULL_AT: %d must be 1 to 100, in percent of maxmemory", environment.FullAt)}
+		return nil, &program.UsageError{Err: fmt.Errorf("HEADGATE_REDIS_FULL_AT: %d must be 1 to 100, in percent of maxmemory", environment.FullAt)}
 	}
 	o.fullAt = float64(environment.FullAt) / 100
 	var err error
 	if o.keys, err = settings.PayloadKeys(environment.Keys, environment.KeysFile); err != nil {
-		return nil, usageError{err}
+		return nil, &program.UsageError{Err: err}
 	}
 	url, from := environment.RedisURL, "HEADGATE_REDIS_URL"
 	if o.redisURL != "" {
@@ -145,7 +105,7 @@ func (o *options) connect(ctx context.Context) (redis.UniversalClient, error) {
 	}
 	where, err := queue.ParseRedisURL(url)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("%s: %w", from, err)}
+		return nil, &program.UsageError{Err: fmt.Errorf("%s: %w", from, err)}
 	}
 	client := redisclient.New(where)
 	bounded, cancel := context.WithTimeout(ctx, 5*time.Second)

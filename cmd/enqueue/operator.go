@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/headgate/headgate/internal/auditfile"
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/internal/settings"
 	"github.com/headgate/headgate/queue/operate"
 )
@@ -55,7 +56,7 @@ func (o *operator) askFlag(cmd *cobra.Command) {
 
 func (o *operator) check() error {
 	if o.queue == "" {
-		return usageError{errors.New("--queue: name the queue")}
+		return &program.UsageError{Err: errors.New("--queue: name the queue")}
 	}
 	return o.checkReason()
 }
@@ -63,7 +64,7 @@ func (o *operator) check() error {
 // checkReason completes the actor. Its prefix keeps it apart from the names of API keys.
 func (o *operator) checkReason() error {
 	if o.reason == "" {
-		return usageError{errors.New("--reason: say why; it is kept in the audit")}
+		return &program.UsageError{Err: errors.New("--reason: say why; it is kept in the audit")}
 	}
 	o.actor = "cli:" + strings.TrimPrefix(cmp.Or(o.actor, userName()), "cli:")
 	var err error
@@ -87,7 +88,7 @@ func (o *operator) confirm(cmd *cobra.Command, question string) error {
 	}
 	in, ok := cmd.InOrStdin().(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {
-		return usageError{errors.New("there is no terminal to ask on: say --yes, or --dry-run to change nothing")}
+		return &program.UsageError{Err: errors.New("there is no terminal to ask on: say --yes, or --dry-run to change nothing")}
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", question)
 	answer, err := readAnswer(cmd.Context(), in)
@@ -118,7 +119,7 @@ func readAnswer(ctx context.Context, in io.Reader) (string, error) {
 // wrong tells a mistake in the call from a failure.
 func wrong(err error) error {
 	if err != nil && isInvalid(err) {
-		return usageError{oneLine(err)}
+		return &program.UsageError{Err: oneLine(err)}
 	}
 	return err
 }

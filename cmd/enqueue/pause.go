@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/operate"
 )
@@ -29,12 +30,12 @@ A pause lasts for --for, or until "enqueue resume". Of two pauses of the same jo
 that ends later counts, including pauses asked for by a provider.`,
 		Example: `  enqueue pause --queue email --tenant acme --for 2h --reason "bounces, ticket 4711"
   enqueue pause --queue payments --reason "the provider is down" --yes`,
-		Args: noArgs,
+		Args: program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var until time.Time
 			if cmd.Flags().Changed("for") {
 				if length <= 0 {
-					return usageError{fmt.Errorf("--for: %v is not a time ahead", length)}
+					return &program.UsageError{Err: fmt.Errorf("--for: %v is not a time ahead", length)}
 				}
 				until = time.Now().Add(length)
 			}
@@ -70,7 +71,7 @@ func scopeWords(name string, scope inspect.Scope) string {
 func pause(cmd *cobra.Command, o *options, who operator, scope inspect.Scope, until time.Time, dry bool) error {
 	ctx := cmd.Context()
 	if scope.Tenant != "" && scope.Kind != "" {
-		return usageError{errors.New("--kind: pause a tenant or a kind, not both together")}
+		return &program.UsageError{Err: errors.New("--kind: pause a tenant or a kind, not both together")}
 	}
 	if dry && who.reason == "" {
 		who.reason = "-"
@@ -134,7 +135,7 @@ It also ends holds after failed calls: with --kind that of an account, with --te
 of a receiver of webhooks. "enqueue status" shows them.`,
 		Example: `  enqueue resume --queue email --tenant acme --reason "the list was cleaned"
   enqueue resume --queue webhook --tenant acme --endpoint hooks.example.com:443 --reason "mended"`,
-		Args: noArgs,
+		Args: program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return resume(cmd, o, who, scope)
 		},

@@ -17,12 +17,13 @@ import (
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/jobline"
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/operate"
 )
 
 func periodicCommand(o *options) *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "periodic",
 		Short: "Manage jobs that are enqueued on a schedule",
 		Long: `periodic manages jobs that are enqueued on a schedule. Each tick is enqueued once, with any
@@ -36,9 +37,7 @@ time. A spec for every hour follows the clock.
 
 A tick is skipped while the job of the last tick waits or runs. With --overlap queue, its job
 is enqueued too. With --overlap replace, the last job is cancelled if it still waits.`,
-		Args: cobra.ArbitraryArgs,
-	}
-	cmd.AddCommand(
+	},
 		periodicListCommand(o), periodicAddCommand(o),
 		entriesCommand(o, "remove", "Remove entries; enqueued jobs stay", "removed", func(ctx context.Context, client redis.UniversalClient, s queue.PeriodicState) (bool, error) {
 			return o.client(client).RemovePeriodic(ctx, s.ID)
@@ -46,17 +45,6 @@ is enqueued too. With --overlap replace, the last job is cancelled if it still w
 		entriesCommand(o, "pause", "Pause entries; ticks during the pause are skipped", "paused", pausing(o, true)),
 		entriesCommand(o, "resume", "Resume paused entries at their next ticks", "resumed", pausing(o, false)),
 	)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return cmd.Help()
-		}
-		var names []string
-		for _, command := range cmd.Commands() {
-			names = append(names, command.Name())
-		}
-		return usageError{fmt.Errorf("there is no command periodic %.60q%s", args[0], check.Suggest(args[0], names))}
-	}
-	return cmd
 }
 
 func pausing(o *options, paused bool) func(context.Context, redis.UniversalClient, queue.PeriodicState) (bool, error) {
@@ -103,7 +91,7 @@ func periodicAddCommand(o *options) *cobra.Command {
 		Example: `  enqueue periodic add report --spec '30 7 * * mon-fri' --zone Europe/Berlin --kind webhook --tenant acme --payload '{"url":"https://example.com/report"}' --reason "the daily report"`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usageError{fmt.Errorf("%s takes one id, got %d arguments", cmd.CommandPath(), len(args))}
+				return &program.UsageError{Err: fmt.Errorf("%s takes one id, got %d arguments", cmd.CommandPath(), len(args))}
 			}
 			return nil
 		},
@@ -138,11 +126,11 @@ func periodicAddCommand(o *options) *cobra.Command {
 			return fmt.Errorf("interrupted before the entry was set: %w", context.Cause(cmd.Context()))
 		}
 		if err != nil {
-			return usageError{fmt.Errorf("--payload: %w", err)}
+			return &program.UsageError{Err: fmt.Errorf("--payload: %w", err)}
 		}
 		l.Payload = text
 		if p.Job, err = l.Job(known); err != nil {
-			return usageError{oneLine(err)}
+			return &program.UsageError{Err: oneLine(err)}
 		}
 		if err := who.checkReason(); err != nil {
 			return err
@@ -158,7 +146,7 @@ func periodicAddCommand(o *options) *cobra.Command {
 		}
 		if err := o.client(client).SetPeriodic(cmd.Context(), p); err != nil {
 			if isInvalid(err) {
-				return usageError{oneLine(err)}
+				return &program.UsageError{Err: oneLine(err)}
 			}
 			return oneLine(err)
 		}
@@ -180,7 +168,7 @@ func periodicListCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List entries with their next, last and skipped ticks",
-		Args:  noArgs,
+		Args:  program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := o.connect(cmd.Context())
 			if err != nil {
@@ -276,7 +264,7 @@ func entriesCommand(o *options, verb, short, done string, do func(context.Contex
 		Short: short,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usageError{fmt.Errorf("%s takes the ids of entries", cmd.CommandPath())}
+				return &program.UsageError{Err: fmt.Errorf("%s takes the ids of entries", cmd.CommandPath())}
 			}
 			return nil
 		},
@@ -315,7 +303,7 @@ func entriesCommand(o *options, verb, short, done string, do func(context.Contex
 				}
 			}
 			if err := errors.Join(errs...); err != nil {
-				return usageError{oneLine(err)}
+				return &program.UsageError{Err: oneLine(err)}
 			}
 			if o.json {
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string][]string{done: args})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/fanout"
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/validation"
 )
@@ -22,7 +23,7 @@ func selected(ctx context.Context, client redis.UniversalClient, name string) ([
 		return names, err
 	}
 	if !slices.Contains(names, name) {
-		return nil, usageError{fmt.Errorf("--queue: there is no queue %.60q%s", name, check.Suggest(name, names))}
+		return nil, &program.UsageError{Err: fmt.Errorf("--queue: there is no queue %.60q%s", name, check.Suggest(name, names))}
 	}
 	return []string{name}, nil
 }
@@ -30,7 +31,7 @@ func selected(ctx context.Context, client redis.UniversalClient, name string) ([
 // withQueue connects, and calls f with the one queue that has to be named.
 func (o *options) withQueue(ctx context.Context, name string, f func(redis.UniversalClient) error) error {
 	if name == "" {
-		return usageError{errors.New("--queue: say which queue")}
+		return &program.UsageError{Err: errors.New("--queue: say which queue")}
 	}
 	client, err := o.connect(ctx)
 	if err != nil {

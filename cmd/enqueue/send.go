@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/internal/jobline"
 	"github.com/headgate/headgate/internal/payloads"
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
@@ -32,7 +33,7 @@ func sendCommand(o *options) *cobra.Command {
 		Short: "Enqueue one job",
 		Example: `  enqueue send --kind webhook --tenant acme --payload '{"url":"https://example.com/hook","body":{"n":1}}'
   enqueue send --job @job.json`,
-		Args: noArgs,
+		Args: program.NoArgs,
 	}
 	flags := cmd.Flags()
 	texts := map[string]**string{
@@ -60,7 +61,7 @@ func sendCommand(o *options) *cobra.Command {
 				l, err = jobline.Parse(text)
 			}
 			if err != nil {
-				return usageError{fmt.Errorf("--job: %w", err)}
+				return &program.UsageError{Err: fmt.Errorf("--job: %w", err)}
 			}
 			if flags.Changed("costs") {
 				l.Costs = costs
@@ -127,7 +128,7 @@ func sendCommand(o *options) *cobra.Command {
 			err = job.Validate() // lists all mistakes at once, before Redis is asked
 		}
 		if err := errors.Join(flags, err); err != nil {
-			return usageError{oneLine(err)}
+			return &program.UsageError{Err: oneLine(err)}
 		}
 		return send(cmd.Context(), o, job, cmd.OutOrStdout())
 	}
@@ -151,13 +152,6 @@ func pairs(flag string, given []string) (map[string]string, error) {
 		pairs[name] = value
 	}
 	return pairs, nil
-}
-
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usageError{fmt.Errorf("%s takes no arguments, got %.60q", cmd.CommandPath(), args[0])}
-	}
-	return nil
 }
 
 func readPayload(ctx context.Context, payload string, stdin io.Reader) (json.RawMessage, error) {
@@ -230,7 +224,7 @@ func send(ctx context.Context, o *options, job queue.Job, out io.Writer) error {
 	r, err := o.client(client).RequireLimits().Enqueue(ctx, job)
 	if err != nil {
 		if isInvalid(err) {
-			return usageError{oneLine(err)}
+			return &program.UsageError{Err: oneLine(err)}
 		}
 		return oneLine(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate/dashboard/metrics"
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/internal/server"
 	"github.com/headgate/headgate/internal/settings"
 	"github.com/headgate/headgate/internal/telemetry"
@@ -34,7 +35,7 @@ with "enqueue keys new", add the printed entry to a keys file, and pass the file
 The file is reloaded when it changes.`,
 		Example: `  enqueue serve
   enqueue serve --http :8443 --keys keys.yaml --tls-cert cert.pem --tls-key key.pem --admin 127.0.0.1:9090`,
-		Args: noArgs,
+		Args: program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := readServeConfig(cmd)
 			if err != nil {
@@ -55,7 +56,7 @@ func readServeConfig(cmd *cobra.Command) (serveConfig, error) {
 		err = c.check()
 	}
 	if err != nil {
-		return c, usageError{err}
+		return c, &program.UsageError{Err: err}
 	}
 	return c, nil
 }
@@ -79,11 +80,11 @@ func serve(cmd *cobra.Command, o *options, c serveConfig) error {
 	}
 	keys, err := c.EncryptionKeys()
 	if err != nil {
-		return usageError{err}
+		return &program.UsageError{Err: err}
 	}
 	exports, err := telemetry.ReadMetrics()
 	if err != nil {
-		return usageError{err}
+		return &program.UsageError{Err: err}
 	}
 	client, err := o.connect(cmd.Context())
 	if err != nil {

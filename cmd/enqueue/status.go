@@ -22,6 +22,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/headgate/headgate/dashboard/api"
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/workers"
 )
@@ -40,13 +41,13 @@ among the newest 10,000 that ended without success; "enqueue failures" groups th
 
 With --json it shows the queues alone; "enqueue tenants --json" lists the tenants of one.`,
 		Example: "  enqueue status\n  enqueue status --queue email --top 20 --watch",
-		Args:    noArgs,
+		Args:    program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case top < 0:
-				return usageError{fmt.Errorf("--top: %d is negative", top)}
+				return &program.UsageError{Err: fmt.Errorf("--top: %d is negative", top)}
 			case every < 100*time.Millisecond:
-				return usageError{fmt.Errorf("--interval: %v must be at least 100ms", every)}
+				return &program.UsageError{Err: fmt.Errorf("--interval: %v must be at least 100ms", every)}
 			case !watch:
 				return status(cmd.Context(), o, name, top, cmd.OutOrStdout())
 			}

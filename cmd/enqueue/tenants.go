@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
 )
@@ -28,7 +29,7 @@ func tenantsCommand(o *options) *cobra.Command {
 		Short: "Show the tenants of the queues: backlog, weight, pauses, overrides",
 		Long: `tenants lists the tenants of the queues: how many of their jobs wait, how many calls succeeded,
 their weights, pauses and overrides.`,
-		Args: noArgs,
+		Args: program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return tenants(cmd, o, name, inspect.TenantFilter(only))
 		},

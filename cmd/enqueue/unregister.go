@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/queue/operate"
 )
 
@@ -18,7 +19,7 @@ func unregisterCommand(o *options) *cobra.Command {
 its name from all lists. It is refused while the queue has a job in any state, archived and kept
 ones among them, or a worker serves it. What operators did stays in the audit.`,
 		Example: `  enqueue unregister --queue old-mail --reason "replaced by email"`,
-		Args:    noArgs,
+		Args:    program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := who.check(); err != nil {
 				return err

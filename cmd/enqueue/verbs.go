@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/operate"
 )
@@ -75,7 +76,7 @@ func verbCommand(o *options, verb operate.Verb) *cobra.Command {
 	var filter operate.Filter
 	var dry bool
 	cmd := &cobra.Command{
-		Use: help.use, Short: help.short, Example: help.example, Args: noArgs,
+		Use: help.use, Short: help.short, Example: help.example, Args: program.NoArgs,
 		Long: help.long + `
 
 A job must match all given flags; --queue alone selects all jobs of the queue. The jobs are
@@ -130,7 +131,7 @@ func doVerb(cmd *cobra.Command, o *options, verb operate.Verb, filter operate.Fi
 			fmt.Fprintf(cmd.ErrOrStderr(), "queue %s: %s\n", who.queue, told(tally, "would "+help.doing))
 		}
 		if verb == operate.RunNow && !who.yes {
-			return usageError{fmt.Errorf("run sends %s beyond every limit of queue %s: say --yes if you mean it", counted(tally.Jobs, "job"), who.queue)}
+			return &program.UsageError{Err: fmt.Errorf("run sends %s beyond every limit of queue %s: say --yes if you mean it", counted(tally.Jobs, "job"), who.queue)}
 		}
 		if filter.ID == "" || help.asksForOne {
 			if err := who.confirm(cmd, fmt.Sprintf("%s %s of queue %s?", help.doing, counted(tally.Jobs, "job"), who.queue)); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/queue/workers"
 )
 
@@ -20,7 +21,7 @@ func workersCommand(o *options) *cobra.Command {
 		Short: "Show the workers that are alive, and what they serve",
 		Long: `workers lists the workers that are alive: the jobs that each one holds of the maximum, how many
 of them are being sent, and its last heartbeat. A worker that died is listed for up to 15 s.`,
-		Args: noArgs,
+		Args: program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, out := cmd.Context(), cmd.OutOrStdout()
 			client, err := o.connect(ctx)

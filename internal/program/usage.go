@@ -37,7 +37,7 @@ func ExitCode(err error) int {
 // NoArgs rejects arguments as a usage error.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return &UsageError{fmt.Errorf("%s takes no arguments, got %q", cmd.CommandPath(), args[0])}
+		return &UsageError{fmt.Errorf("%s takes no arguments, got %.60q", cmd.CommandPath(), args[0])}
 	}
 	return nil
 }

@@ -42,11 +42,11 @@ func ConfigCommand[C any](read func(*cobra.Command) (C, error)) *cobra.Command {
 	return cmd
 }
 
-// HealthcheckCommand checks a worker program on this machine.
-func HealthcheckCommand[C interface{ Healthcheck(context.Context) error }](read func(*cobra.Command) (C, error)) *cobra.Command {
+// HealthcheckCommand checks that a program on this machine is ready: "the worker", for example.
+func HealthcheckCommand[C interface{ Healthcheck(context.Context) error }](what string, read func(*cobra.Command) (C, error)) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "healthcheck",
-		Short: "Check that the worker on this machine is ready; exits 1 if not",
+		Short: "Check that " + what + " on this machine is ready; exits 1 if not",
 		Args:  NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := read(cmd)
