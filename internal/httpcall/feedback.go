@@ -2,6 +2,7 @@ package httpcall
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -11,8 +12,8 @@ import (
 )
 
 const (
-	// maxPause bounds the pause that a provider's answer can cause.
-	maxPause = 24 * time.Hour
+	// MaxPause bounds the pause that a provider's answer can cause.
+	MaxPause = 24 * time.Hour
 
 	// silentPause is the pause after a 429 that does not say how long to wait.
 	silentPause = time.Second
@@ -28,7 +29,7 @@ func PauseFor(resp *http.Response) (time.Duration, string) {
 	}
 	tooMany := resp.StatusCode == http.StatusTooManyRequests
 	if tooMany || resp.StatusCode == http.StatusServiceUnavailable {
-		if length, ok := retryAfter(resp.Header.Get("Retry-After"), now); ok {
+		if length, ok := RetryAfter(resp.Header.Get("Retry-After"), now); ok {
 			return length, fmt.Sprintf("status %d, Retry-After %v", resp.StatusCode, length)
 		}
 	}
@@ -42,10 +43,11 @@ func PauseFor(resp *http.Response) (time.Duration, string) {
 	return 0, ""
 }
 
-// retryAfter reads seconds or a date, or returns false. Fractions of a second are not in
-// the standard, but providers send them.
-func retryAfter(value string, now time.Time) (time.Duration, bool) {
-	value = strings.Trim(value, " \t")
+// RetryAfter reads a Retry-After header: seconds, or a date relative to now. The result is in
+// the range 0 to [MaxPause]; false means that the value is missing or malformed. Fractions of
+// a second are not in the standard, but providers send them.
+func RetryAfter(value string, now time.Time) (time.Duration, bool) {
+	value = strings.TrimSpace(value)
 	if n, ok := number(value); ok {
 		return inSeconds(n), true
 	}
@@ -136,10 +138,10 @@ func digits(text string) bool {
 }
 
 func inSeconds(n float64) time.Duration {
-	return believable(time.Duration(min(n, maxPause.Seconds()) * float64(time.Second)))
+	return believable(time.Duration(math.Ceil(min(n, MaxPause.Seconds()) * float64(time.Second)))) // rounded up: never too early
 }
 
-func believable(d time.Duration) time.Duration { return min(max(d, 0), maxPause) }
+func believable(d time.Duration) time.Duration { return min(max(d, 0), MaxPause) }
 
 // ServiceLimit is what a RateLimit header says about one limit.
 type ServiceLimit struct {

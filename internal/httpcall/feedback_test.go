@@ -34,18 +34,18 @@ func TestRetryAfter(t *testing.T) {
 		{"NaN", 0, false},
 		{"30s", 0, false},
 		{"soon", 0, false},
-		{"1000000000", maxPause, true},
-		{strings.Repeat("9", 400), maxPause, true},
+		{"1000000000", MaxPause, true},
+		{strings.Repeat("9", 400), MaxPause, true},
 		{"Sun, 01 Mar 2026 12:00:45 GMT", 45 * time.Second, true},
 		{"Sunday, 01-Mar-26 12:00:45 GMT", 45 * time.Second, true},
 		{"Sun Mar  1 12:00:45 2026", 45 * time.Second, true},
 		{"Sun, 01 Mar 2026 11:00:00 GMT", 0, true},
-		{"Sun, 01 Mar 2099 12:00:00 GMT", maxPause, true},
+		{"Sun, 01 Mar 2099 12:00:00 GMT", MaxPause, true},
 		{"Sun, 31 Feb 2026 12:00:00 GMT", 0, false},
 	}
 	for _, test := range tests {
-		if got, ok := retryAfter(test.value, noon); got != test.want || ok != test.ok {
-			t.Errorf("retryAfter(%.40q) = %v, %v; want %v, %v", test.value, got, ok, test.want, test.ok)
+		if got, ok := RetryAfter(test.value, noon); got != test.want || ok != test.ok {
+			t.Errorf("RetryAfter(%.40q) = %v, %v; want %v, %v", test.value, got, ok, test.want, test.ok)
 		}
 	}
 }
@@ -64,7 +64,7 @@ func TestResetAfter(t *testing.T) {
 		{"12ms", 12 * time.Millisecond, true},
 		{"1h2m3.5s", time.Hour + 2*time.Minute + 3500*time.Millisecond, true},
 		{"-5s", 0, true},
-		{"9999h", maxPause, true},
+		{"9999h", MaxPause, true},
 		{fmt.Sprint(noon.Unix() + 90), 90 * time.Second, true},
 		{fmt.Sprint(noon.Unix() - 90), 0, true},
 		{fmt.Sprint(noon.UnixMilli() + 90_500), 90_500 * time.Millisecond, true},
@@ -76,7 +76,7 @@ func TestResetAfter(t *testing.T) {
 		{"Sun, 01 Mar 2026 12:00:45 GMT", 45 * time.Second, true},
 		{"tomorrow", 0, false},
 		{"1 day", 0, false},
-		{strings.Repeat("9", 400), maxPause, true},
+		{strings.Repeat("9", 400), MaxPause, true},
 	}
 	for _, test := range tests {
 		if got, ok := resetAfter(test.value, noon); got != test.want || ok != test.ok {
@@ -151,7 +151,7 @@ func TestPauseFor(t *testing.T) {
 		"429, malformed":                    {429, map[string]string{"Retry-After": "a while"}, silentPause},
 		"429, date":                         {429, map[string]string{"Retry-After": "Sun, 01 Mar 2026 12:01:00 GMT", "Date": date}, time.Minute},
 		"429, date in the past":             {429, map[string]string{"Retry-After": "Sun, 01 Mar 2026 11:01:00 GMT", "Date": date}, 0},
-		"429, absurd":                       {429, map[string]string{"Retry-After": "99999999999999999999"}, maxPause},
+		"429, absurd":                       {429, map[string]string{"Retry-After": "99999999999999999999"}, MaxPause},
 		"Retry-After comes first":           {429, map[string]string{"Retry-After": "9", "RateLimit": `"a";r=0;t=99`}, 9 * time.Second},
 		"malformed, but a reset":            {429, map[string]string{"Retry-After": "?", "RateLimit": `"a";r=0;t=99`}, 99 * time.Second},
 		"429 with a reset":                  {429, map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "7"}, 7 * time.Second},
@@ -213,8 +213,8 @@ func FuzzRetryAfter(f *testing.F) {
 		f.Add(value, value, value)
 	}
 	f.Fuzz(func(t *testing.T, value, date, field string) {
-		for _, read := range []func(string, time.Time) (time.Duration, bool){retryAfter, resetAfter} {
-			if d, ok := read(value, noon); d < 0 || d > maxPause || !ok && d != 0 {
+		for _, read := range []func(string, time.Time) (time.Duration, bool){RetryAfter, resetAfter} {
+			if d, ok := read(value, noon); d < 0 || d > MaxPause || !ok && d != 0 {
 				t.Errorf("%q reads as %v, %v", value, d, ok)
 			}
 		}
@@ -226,7 +226,7 @@ func FuzzRetryAfter(f *testing.F) {
 		header.Set("X-Ratelimit-Remaining", field)
 		header.Set("Anthropic-Ratelimit-Tokens-Remaining", "0")
 		for _, status := range []int{200, 429, 503} {
-			if d, reason := PauseFor(&http.Response{StatusCode: status, Header: header}); d < 0 || d > maxPause || d > 0 && reason == "" {
+			if d, reason := PauseFor(&http.Response{StatusCode: status, Header: header}); d < 0 || d > MaxPause || d > 0 && reason == "" {
 				t.Errorf("%v: pause %v, %q", header, d, reason)
 			}
 		}

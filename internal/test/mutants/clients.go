@@ -165,11 +165,11 @@ var clientMutants = []mutant{
 
 	// Shared by all clients.
 	{
-		"clients/retryafter.go", `return time.Duration(math.Ceil(seconds * float64(time.Second)))`, `return time.Duration(math.Floor(seconds))`,
+		"internal/httpcall/feedback.go", `return believable(time.Duration(math.Ceil(min(n, MaxPause.Seconds()) * float64(time.Second)))) // rounded up: never too early`, `return believable(time.Duration(min(n, MaxPause.Seconds()) * float64(time.Second)))`,
 		"rounding", "no call comes before its Retry-After", "clients TestParseRetryAfter",
 	},
 	{
-		"clients/retryafter.go", `return min(max(date.Sub(now), 0), MaxRetryAfter)`, `return max(date.Sub(now), 0)`,
+		"internal/httpcall/feedback.go", `func believable(d time.Duration) time.Duration { return min(max(d, 0), MaxPause) }`, `func believable(d time.Duration) time.Duration { return max(d, 0) }`,
 		"no bound", "no Retry-After is longer than a day", "clients TestParseRetryAfter",
 	},
 	{
