@@ -277,7 +277,7 @@ func (c *Client) prepare(ctx context.Context, job Job, now time.Time, again *ret
 			if a, err = c.accept(ctx, job, home, now); err == nil {
 				err = c.routes.locate(ctx, job, &a)
 			}
-		} else if _, ok := errors.AsType[*validation.Error](err); ok {
+		} else if validation.Is(err) {
 			_, others := job.accept(cmp.Or(job.Queue, "none"), now) // all mistakes are told at once
 			if !check.KindPattern.MatchString(job.Kind) {
 				err = nil // others has it

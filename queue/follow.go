@@ -160,7 +160,7 @@ const (
 )
 
 func fateOf(err error) fate {
-	if _, wrong := errors.AsType[*validation.Error](err); wrong || errors.Is(err, ErrConflict) {
+	if validation.Is(err) || errors.Is(err, ErrConflict) {
 		return refused
 	}
 	if errors.Is(err, ErrNotReplicated) {

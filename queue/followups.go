@@ -124,14 +124,14 @@ func (job Job) children() (children []childJob) {
 // would return. path is put before the names of their fields.
 func (c *Client) checkNext(ctx context.Context, job Job, now time.Time, path string) (errs []error) {
 	for _, f := range job.children() {
-		child, path := *f.job, path+f.field+"."
+		child, path := *f.job, path+f.field
 		child.Tenant = cmp.Or(child.Tenant, job.Tenant)
 		home, err := c.routes.homeOf(ctx, child, now, 0)
 		if err == nil {
 			_, err = child.accept(home, now)
 		}
-		errs = append(errs, under(path, err)...)
-		errs = append(errs, c.checkNext(ctx, child, now, path)...)
+		errs = append(errs, validation.Under(path, err)...)
+		errs = append(errs, c.checkNext(ctx, child, now, path+".")...)
 	}
 	if job.Callback == "" {
 		return errs
@@ -146,23 +146,6 @@ func (c *Client) checkNext(ctx context.Context, job Job, now time.Time, path str
 		errs = append(errs, err)
 	}
 	return errs
-}
-
-// under puts the path of a follow-up before the fields that errors name.
-func under(path string, err error) []error {
-	if err == nil {
-		return nil
-	}
-	all := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		all = joined.Unwrap()
-	}
-	for i, err := range all {
-		if wrong, ok := errors.AsType[*validation.Error](err); ok {
-			all[i] = validation.Field(path+wrong.Field, wrong.Reason)
-		}
-	}
-	return all
 }
 
 // callbackProblem returns why text is not a valid Callback, or "". It does not quote the

@@ -52,7 +52,7 @@ func readTicks(ctx context.Context, client redis.UniversalClient, all []Periodic
 				continue
 			}
 			home, err := routes.homeOf(ctx, state.Job, began, 0)
-			if _, invalid := errors.AsType[*validation.Error](err); invalid {
+			if validation.Is(err) {
 				continue // no tick can be enqueued
 			}
 			if err != nil {

@@ -214,7 +214,7 @@ func (t *ticks) fire(ctx context.Context, due []*entry, now int64, attended bool
 			continue
 		}
 		s.home, err = t.client.routes.homeOf(ctx, e.job, began, e.strayed)
-		if _, invalid := errors.AsType[*validation.Error](err); invalid {
+		if validation.Is(err) {
 			refuse(s, err)
 			continue
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 type bulkFlags struct {
@@ -295,7 +296,7 @@ func (b *bulkRun) flush(ctx context.Context, batch []jobline.Entry) error {
 			}
 		case err == nil:
 			b.Accepted++
-		case e.Err != nil, isInvalid(err), errors.Is(err, queue.ErrConflict), errors.Is(err, queue.ErrBacklogFull):
+		case e.Err != nil, validation.Is(err), errors.Is(err, queue.ErrConflict), errors.Is(err, queue.ErrBacklogFull):
 			if err := b.reject(e, err); err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/csv"
 	"fmt"
 	"io"
@@ -178,19 +179,12 @@ func causeText(c inspect.Cause) string {
 	case inspect.CausedByRun:
 		return fmt.Sprintf("%s ran jobs at once at %s%s", c.Actor, at, because)
 	case inspect.CausedByChange:
-		return fmt.Sprintf("%s changed it at %s from %s to %s%s", c.Actor, at, orNone(c.Before), orNone(c.After), because)
+		return fmt.Sprintf("%s changed it at %s from %s to %s%s", c.Actor, at, cmp.Or(c.Before, "none"), cmp.Or(c.After, "none"), because)
 	case inspect.CausedByEnd:
 		return fmt.Sprintf("the override of %s ended at %s%s", c.Actor, at, because)
 	default:
 		return "what was used of it was lost from Redis at " + at
 	}
-}
-
-func orNone(limit string) string {
-	if limit == "" {
-		return "none"
-	}
-	return limit
 }
 
 // cell returns a text that no spreadsheet takes for a formula.

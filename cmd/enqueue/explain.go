@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 func explainCommand(o *options) *cobra.Command {
@@ -82,7 +83,7 @@ batch is taken to go where most jobs of the tenant wait.`,
 					}, "queues", name, "estimate")
 				}
 				e, err := inspect.New(client).Estimate(ctx, name, batch)
-				if isInvalid(err) {
+				if validation.Is(err) {
 					return &program.UsageError{Err: oneLine(err)}
 				}
 				if err != nil {

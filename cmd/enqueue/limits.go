@@ -19,6 +19,7 @@ import (
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -208,7 +209,7 @@ func limitsSet(cmd *cobra.Command, o *options, w which, change operate.Override,
 	}
 	defer client.Close()
 	refused := func(err error) error {
-		if _, ok := errors.AsType[*limits.ChangeError](err); ok || isInvalid(err) {
+		if _, ok := errors.AsType[*limits.ChangeError](err); ok || validation.Is(err) {
 			return &program.UsageError{Err: oneLine(err)}
 		}
 		return err

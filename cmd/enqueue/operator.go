@@ -19,6 +19,7 @@ import (
 	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/internal/settings"
 	"github.com/headgate/headgate/queue/operate"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 // operator is who changes something, by flags that all changing commands share.
@@ -118,7 +119,7 @@ func readAnswer(ctx context.Context, in io.Reader) (string, error) {
 
 // wrong tells a mistake in the call from a failure.
 func wrong(err error) error {
-	if err != nil && isInvalid(err) {
+	if validation.Is(err) {
 		return &program.UsageError{Err: oneLine(err)}
 	}
 	return err

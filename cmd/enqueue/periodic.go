@@ -20,6 +20,7 @@ import (
 	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/operate"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 func periodicCommand(o *options) *cobra.Command {
@@ -145,7 +146,7 @@ func periodicAddCommand(o *options) *cobra.Command {
 			return err
 		}
 		if err := o.client(client).SetPeriodic(cmd.Context(), p); err != nil {
-			if isInvalid(err) {
+			if validation.Is(err) {
 				return &program.UsageError{Err: oneLine(err)}
 			}
 			return oneLine(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 func sendCommand(o *options) *cobra.Command {
@@ -223,7 +224,7 @@ func send(ctx context.Context, o *options, job queue.Job, out io.Writer) error {
 	defer client.Close()
 	r, err := o.client(client).RequireLimits().Enqueue(ctx, job)
 	if err != nil {
-		if isInvalid(err) {
+		if validation.Is(err) {
 			return &program.UsageError{Err: oneLine(err)}
 		}
 		return oneLine(err)

@@ -71,7 +71,7 @@ func TestWrongSettings(t *testing.T) {
 		"HEADGATE_CONCURRENCY":      {"hush", "HEADGATE_CONCURRENCY: not a valid int"},
 		"HEADGATE_HTTP_ADDR":        {"9090", `HEADGATE_HTTP_ADDR: "9090" is not host:port`},
 		"HEADGATE_LOG_FORMAT":       {"xml", "HEADGATE_LOG_FORMAT: "},
-		"HEADGATE_METRICS_TENANTS":  {"top:0", "HEADGATE_METRICS_TENANTS: top:0: must be a number from 1 to 1000"},
+		"HEADGATE_METRICS_TENANTS":  {"top:0", "HEADGATE_METRICS_TENANTS: top: \"0\" must be a number from 1 to 1000"},
 		"HEADGATE_SHUTDOWN_TIMEOUT": {"-1s", "HEADGATE_SHUTDOWN_TIMEOUT: -1s is not longer than 0"},
 		"HEADGATE_BREAKER_FAILURES": {"-1", "HEADGATE_BREAKER_FAILURES: -1 is below 0"},
 		"HEADGATE_BREAKER_PAUSE":    {"0s", "HEADGATE_BREAKER_PAUSE: 0s is not longer than 0"},

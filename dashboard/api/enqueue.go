@@ -114,7 +114,7 @@ func (a *API) lineJob(ctx context.Context, line jobline.Line, since time.Time) (
 	job, err := line.Job(a.payloads())
 	if err != nil {
 		_, queueErr := a.client.QueueOf(ctx, job, since)
-		if _, invalid := errors.AsType[*validation.Error](queueErr); invalid {
+		if validation.Is(queueErr) {
 			err = errors.Join(err, queueErr)
 		}
 		return queue.Job{}, lineProblem(err)

@@ -90,7 +90,7 @@ func (q *Queues) forecasts(ctx context.Context) (map[string]forecast, error) {
 	for _, name := range q.Names {
 		f := forecast{drain: -1}
 		overview, err := q.Inspector.Overview(ctx, name)
-		if _, unknown := errors.AsType[*validation.Error](err); unknown {
+		if validation.Is(err) {
 			continue // nothing was ever enqueued, and no limits were published
 		}
 		if err == nil {

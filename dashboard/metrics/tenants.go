@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/headgate/headgate/internal/check"
 )
 
 // Tenants selects the tenants that have series. The zero value means none: series for each of
@@ -33,13 +35,13 @@ func ParseTenants(text string) (Tenants, error) {
 	case "top":
 		n, err := strconv.Atoi(rest)
 		if err != nil || n < 1 || n > MaxTenants {
-			return Tenants{}, fmt.Errorf("top:%s: must be a number from 1 to %d", clip(rest), MaxTenants)
+			return Tenants{}, fmt.Errorf("top: %s must be a number from 1 to %d", check.Quote(rest), MaxTenants)
 		}
 		return Tenants{Top: n}, nil
 	case "list":
 		return parseNames(rest)
 	}
-	return Tenants{}, fmt.Errorf("%q is not a selection of tenants: must be top:N, list:NAME,NAME or nothing", clip(text))
+	return Tenants{}, fmt.Errorf("%s is not a selection of tenants: must be top:N, list:NAME,NAME or nothing", check.Quote(text))
 }
 
 func parseNames(text string) (Tenants, error) {
@@ -48,11 +50,11 @@ func parseNames(text string) (Tenants, error) {
 		name, err := url.PathUnescape(part)
 		switch {
 		case err != nil:
-			return Tenants{}, fmt.Errorf("list: %q: write a percent sign as %%25", clip(part))
+			return Tenants{}, fmt.Errorf("list: %s: write a percent sign as %%25", check.Quote(part))
 		case name == "":
 			return Tenants{}, fmt.Errorf("list: a name is empty: write names of tenants separated by commas")
 		case len(name) > longestTenant || !utf8.ValidString(name):
-			return Tenants{}, fmt.Errorf("list: %q is not a tenant's name: names have at most %d bytes of UTF-8", clip(name), longestTenant)
+			return Tenants{}, fmt.Errorf("list: %s is not a tenant's name: names have at most %d bytes of UTF-8", check.Quote(name), longestTenant)
 		}
 		t.Named = append(t.Named, name)
 	}
@@ -61,12 +63,4 @@ func parseNames(text string) (Tenants, error) {
 		return Tenants{}, fmt.Errorf("list: %d tenants; the maximum is %d", len(t.Named), MaxTenants)
 	}
 	return t, nil
-}
-
-// clip limits the size of a foreign text in an error.
-func clip(text string) string {
-	if len(text) > 60 {
-		return text[:60] + "…"
-	}
-	return text
 }

@@ -264,20 +264,11 @@ func followUp(field string, text json.RawMessage, depth int, payloads Payloads, 
 	}
 	l, err := Parse(text)
 	if err != nil {
-		*errs = append(*errs, fmt.Errorf("%s: %w", field, err))
+		*errs = append(*errs, validation.Field(field, err.Error()))
 		return nil
 	}
 	job, err := l.jobAt(depth+1, payloads)
-	for _, err := range validation.Unjoin(err) {
-		if wrong, ok := errors.AsType[*validation.Error](err); ok {
-			err = validation.Field(field+"."+wrong.Field, wrong.Reason)
-		} else if err != nil {
-			err = fmt.Errorf("%s.%w", field, err)
-		}
-		if err != nil {
-			*errs = append(*errs, err)
-		}
-	}
+	*errs = append(*errs, validation.Under(field, err)...)
 	return &job
 }
 

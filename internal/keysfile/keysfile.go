@@ -112,7 +112,7 @@ func (r *reader) key(node *yaml.Node, path string) api.Key {
 			wrong("expires", fmt.Sprintf("%.40q is not a time such as 2027-01-31T09:00:00Z", expires))
 		}
 	}
-	for _, err := range joined(key.Validate()) {
+	for _, err := range validation.Unjoin(key.Validate()) {
 		if invalid, ok := errors.AsType[*validation.Error](err); ok {
 			wrong(invalid.Field, invalid.Reason)
 		}
@@ -125,13 +125,6 @@ func (r *reader) key(node *yaml.Node, path string) api.Key {
 	}
 	r.ids[key.ID], r.hashes[key.Hash] = true, key.ID
 	return key
-}
-
-func joined(err error) []error {
-	if all, ok := err.(interface{ Unwrap() []error }); ok {
-		return all.Unwrap()
-	}
-	return nil
 }
 
 // Store holds the keys of a file. [Store.Run] reloads the file when it changes.

@@ -98,7 +98,7 @@ func eventsOf(ctx context.Context, client redis.UniversalClient, queue string, a
 		now    time.Time
 		events []Event
 	}
-	parts, errs := fanout.Ask(ctx, awayAfter, l.Names(), func(ctx context.Context, name string) (p part, err error) {
+	parts, errs := fanout.Ask(ctx, store.AwayAfter, l.Names(), func(ctx context.Context, name string) (p part, err error) {
 		if p.now, err = store.Time(ctx, client, store.Key(name, "events")); err == nil {
 			p.events, err = readEvents(ctx, client, name, after, n)
 		}

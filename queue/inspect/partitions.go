@@ -64,9 +64,6 @@ func ofEach[T any](names []string, ask func(name string) (T, error)) ([]T, error
 	return answers, nil
 }
 
-// awayAfter is how long Redis may take to answer before a partition counts as away.
-const awayAfter = time.Second
-
 // answering returns the partitions whose Redis answers. An undivided queue is not asked: its questions fail
 // by themselves. The error is that of all, if none answers.
 func (in *Inspector) answering(ctx context.Context, l partition.Layout) (names []string, err error) {
@@ -74,7 +71,7 @@ func (in *Inspector) answering(ctx context.Context, l partition.Layout) (names [
 	if l.Whole() {
 		return all, nil
 	}
-	_, errs := fanout.Ask(ctx, awayAfter, all, func(ctx context.Context, name string) (time.Time, error) {
+	_, errs := fanout.Ask(ctx, store.AwayAfter, all, func(ctx context.Context, name string) (time.Time, error) {
 		return store.Time(ctx, in.redis, store.Key(name, "waiting"))
 	})
 	if ctx.Err() != nil {

@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -271,7 +270,7 @@ func (in *Inspector) Preview(ctx context.Context, queue, tenant, limit string, c
 		}
 		return nil
 	})
-	if err != nil && !isInvalid(err) {
+	if err != nil && !validation.Is(err) {
 		err = fmt.Errorf("preview of limit %q for tenant %s in queue %q: %w", limit, check.Quote(tenant), queue, err)
 	}
 	return p, err
@@ -289,9 +288,4 @@ func (f *forecast) changed(tenant, limit string, spec limitlua.Spec) *forecast {
 	own[limit] = effective.Override{Limit: &spec}
 	after.limits.Overrides[tenant] = own
 	return after
-}
-
-func isInvalid(err error) bool {
-	_, invalid := errors.AsType[*validation.Error](err)
-	return invalid
 }

@@ -62,14 +62,7 @@ func (p *parser) checkMeaning(set limits.Set, plans map[string]limits.Tenant, pl
 
 // meaning is what package queue says about limits.
 func (p *parser) meaning(set limits.Set) []Problem {
-	err := set.Validate()
-	if err == nil {
-		return nil
-	}
-	all := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		all = joined.Unwrap()
-	}
+	all := validation.Unjoin(set.Validate())
 	problems := make([]Problem, len(all))
 	for i, err := range all {
 		problems[i] = Problem{Reason: err.Error()}

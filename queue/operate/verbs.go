@@ -183,7 +183,7 @@ func runVerb(ctx context.Context, client redis.UniversalClient, queue string, ve
 		by.log(r.audit)
 	}
 	if err != nil {
-		if _, invalid := errors.AsType[*validation.Error](err); invalid {
+		if validation.Is(err) {
 			return r.tally, err
 		}
 		if len(homes) > 1 {

@@ -2,7 +2,10 @@
 // query.
 package validation
 
-import "errors"
+import (
+	"errors"
+	"slices"
+)
 
 // ErrNotFound is the [Error.Cause] of a field that names a queue, a job or a limit that does
 // not exist.
@@ -39,4 +42,23 @@ func Unjoin(err error) []error {
 		return joined.Unwrap()
 	}
 	return []error{err}
+}
+
+// Under puts a path before the fields of the errors that were joined into err, as in
+// "on_success.payload". Other errors stay as they are.
+func Under(path string, err error) []error {
+	errs := slices.Clone(Unjoin(err))
+	for i, err := range errs {
+		if invalid, ok := errors.AsType[*Error](err); ok {
+			errs[i] = &Error{Field: path + "." + invalid.Field, Reason: invalid.Reason, Cause: invalid.Cause}
+		}
+	}
+	return errs
+}
+
+// Is reports whether err says that a field cannot be accepted, rather than that something
+// failed.
+func Is(err error) bool {
+	_, ok := errors.AsType[*Error](err)
+	return ok
 }

@@ -81,8 +81,9 @@ func ReadLayout(ctx context.Context, client redis.UniversalClient, queue string)
 	return LayoutOf(queue, text[0], text[1])
 }
 
-// awayAfter is how long Redis may take to answer before another partition is asked.
-const awayAfter = time.Second
+// AwayAfter is how long Redis may take to answer before a partition counts as away, and another
+// one is asked.
+const AwayAfter = time.Second
 
 // StoredLimits reads the fields "*" and [PinsField] of a queue's limits. All partitions have the same: where
 // the first one does not answer, another one is asked.
@@ -100,7 +101,7 @@ func StoredLimits(ctx context.Context, client redis.UniversalClient, queue strin
 	}
 	first := make(chan reply, 1)
 	go func() { first <- read(queue) }()
-	late := time.NewTimer(awayAfter)
+	late := time.NewTimer(AwayAfter)
 	defer late.Stop()
 	select {
 	case r := <-first:
@@ -125,7 +126,7 @@ func storedElsewhere(ctx context.Context, client redis.UniversalClient, queue st
 		return nil
 	}
 	listed = slices.DeleteFunc(listed, func(name string) bool { return name == queue || partition.QueueOf(name) != queue })
-	answers, late := make(chan []string, len(listed)), time.After(awayAfter)
+	answers, late := make(chan []string, len(listed)), time.After(AwayAfter)
 	for _, name := range listed {
 		go func() { answers <- read(name) }()
 	}
