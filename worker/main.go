@@ -31,7 +31,7 @@ SIGINT or SIGTERM. Settings come from the environment (HEADGATE_…) and from fl
 take precedence.`,
 		Args: program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := read(cmd)
+			s, err := program.Read[Settings](cmd)
 			if err != nil {
 				return err
 			}
@@ -41,19 +41,6 @@ take precedence.`,
 	}
 	program.Strict(root)
 	settings.AddFlags(root, new(Settings))
-	root.AddCommand(program.ConfigCommand(read), program.HealthcheckCommand("the worker", read))
+	root.AddCommand(program.ConfigCommand(program.Read[Settings]), program.HealthcheckCommand("the worker", program.Read[Settings]))
 	return root
-}
-
-// read reads the settings and checks them.
-func read(cmd *cobra.Command) (Settings, error) {
-	var s Settings
-	err := settings.Read(cmd, &s)
-	if err == nil {
-		err = s.Validate()
-	}
-	if err != nil {
-		return Settings{}, &program.UsageError{Err: err}
-	}
-	return s, nil
 }

@@ -106,7 +106,7 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 		return &program.UsageError{Err: err}
 	}
 
-	logger, client, registry := s.logger(), redisclient.New(options), metrics.NewRegistry()
+	logger, client, registry := settings.Logger(os.Stderr, s.LogFormat), redisclient.New(options), metrics.NewRegistry()
 	observer, inspector := metrics.New(registry), inspect.New(client).Decrypt(keys)
 	observer.Queues(metrics.Queues{Inspector: inspector, Names: s.Queues, Tenants: tenants, Logger: logger})
 	p := &Program{Client: queue.NewClient(client).FullAt(s.FullAt()).Encrypt(keys), Redis: client, Metrics: registry, Details: NewDetails(observer), Logger: logger}

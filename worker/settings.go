@@ -2,10 +2,7 @@ package worker
 
 import (
 	"errors"
-	"fmt"
-	"log/slog"
 	"maps"
-	"os"
 	"slices"
 	"time"
 
@@ -33,10 +30,8 @@ type Settings struct {
 
 // Validate reports the invalid settings, each by the name of its variable.
 func (s Settings) Validate() error {
-	var errs []error
-	wrong := func(name, format string, args ...any) {
-		errs = append(errs, fmt.Errorf(settings.Prefix+name+": "+format, args...))
-	}
+	var problems settings.Problems
+	wrong := problems.Wrong
 	if _, err := queue.ParseRedisURL(s.RedisURL); err != nil {
 		wrong("REDIS_URL", "%w", err)
 	}
@@ -46,21 +41,12 @@ func (s Settings) Validate() error {
 	if _, err := metrics.ParseTenants(s.MetricsTenants); err != nil {
 		wrong("METRICS_TENANTS", "%w", err)
 	}
-	if s.LogFormat != "text" && s.LogFormat != "json" {
-		wrong("LOG_FORMAT", "%q is neither text nor json", s.LogFormat)
-	}
+	settings.CheckLogFormat(s.LogFormat, wrong)
 	if s.ShutdownTimeout <= 0 {
 		wrong("SHUTDOWN_TIMEOUT", "%v is not longer than 0", s.ShutdownTimeout)
 	}
 	s.HTTP.Check(wrong)
-	return errors.Join(errs...)
-}
-
-func (s Settings) logger() *slog.Logger {
-	if s.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(os.Stderr, nil))
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, nil))
+	return errors.Join(problems...)
 }
 
 // limits reads the limits file. It returns no limits if there is no file.

@@ -3,12 +3,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
-	_ "time/tzdata"
 
-	"github.com/caarlos0/env/v11"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
@@ -19,8 +18,6 @@ import (
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/encryption"
 )
-
-// limits in Redis name zones, and small containers have none
 
 func main() { program.Main(root()) }
 
@@ -49,7 +46,7 @@ retry or run jobs and change limits. Each change needs a reason; "enqueue audit"
 Exit codes: 0 success, 1 failure, 2 a mistake in the arguments or in the job, 3 partly done:
 some lines were rejected, some queues did not answer, or the command was interrupted.`,
 	}, sendCommand(&o), bulkCommand(&o), statusCommand(&o), tenantsCommand(&o), limitsCommand(&o),
-		pauseCommand(&o), resumeCommand(&o), unregisterCommand(&o), auditCommand(&o), periodicCommand(&o), explainCommand(&o), conformanceCommand(&o), failuresCommand(&o), jobsCommand(&o), workersCommand(&o), estimateCommand(&o), endpointsCommand(&o), serveCommand(&o), program.HealthcheckCommand(`"enqueue serve"`, readServeConfig), keysCommand(&o))
+		pauseCommand(&o), resumeCommand(&o), unregisterCommand(&o), auditCommand(&o), periodicCommand(&o), explainCommand(&o), conformanceCommand(&o), failuresCommand(&o), jobsCommand(&o), workersCommand(&o), estimateCommand(&o), endpointsCommand(&o), serveCommand(&o), program.HealthcheckCommand(`"enqueue serve"`, program.Read[serveConfig]), keysCommand(&o))
 	root.AddCommand(verbCommands(&o)...)
 	program.Strict(root)
 	root.PersistentFlags().StringVar(&o.redisURL, "redis", "", "URL of Redis, such as redis://127.0.0.1:6379 [$HEADGATE_REDIS_URL]")
@@ -84,22 +81,19 @@ func (o *options) client(redis redis.UniversalClient) *queue.Client {
 func (o *options) connect(ctx context.Context) (redis.UniversalClient, error) {
 	var environment struct {
 		RedisURL string `env:"REDIS_URL" envDefault:"redis://127.0.0.1:6379"`
-		FullAt   int    `env:"REDIS_FULL_AT" envDefault:"75"`
-		Keys     string `env:"PAYLOAD_KEYS"`
-		KeysFile string `env:"PAYLOAD_KEYS_FILE"`
+		settings.Enqueue
 	}
-	if err := env.ParseWithOptions(&environment, env.Options{Prefix: "HEADGATE_"}); err != nil {
+	if err := settings.ReadEnv(&environment); err != nil {
 		return nil, &program.UsageError{Err: err}
 	}
-	if environment.FullAt < 1 || environment.FullAt > 100 {
-		return nil, &program.UsageError{Err: fmt.Errorf("HEADGATE_REDIS_FULL_AT: %d must be 1 to 100, in percent of maxmemory", environment.FullAt)}
-	}
-	o.fullAt = float64(environment.FullAt) / 100
-	var err error
-	if o.keys, err = settings.PayloadKeys(environment.Keys, environment.KeysFile); err != nil {
+	var problems settings.Problems
+	environment.Check(problems.Wrong)
+	keys, err := environment.EncryptionKeys()
+	if err := errors.Join(append(problems, err)...); err != nil {
 		return nil, &program.UsageError{Err: err}
 	}
-	url, from := environment.RedisURL, "HEADGATE_REDIS_URL"
+	o.fullAt, o.keys = environment.FullAt(), keys
+	url, from := environment.RedisURL, settings.Prefix+"REDIS_URL"
 	if o.redisURL != "" {
 		url, from = o.redisURL, "--redis"
 	}

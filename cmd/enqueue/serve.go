@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -37,7 +35,7 @@ The file is reloaded when it changes.`,
   enqueue serve --http :8443 --keys keys.yaml --tls-cert cert.pem --tls-key key.pem --admin 127.0.0.1:9090`,
 		Args: program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := readServeConfig(cmd)
+			c, err := program.Read[serveConfig](cmd)
 			if err != nil {
 				return err
 			}
@@ -49,35 +47,16 @@ The file is reloaded when it changes.`,
 	return cmd
 }
 
-func readServeConfig(cmd *cobra.Command) (serveConfig, error) {
-	var c serveConfig
-	err := settings.Read(cmd, &c)
-	if err == nil {
-		err = c.check()
-	}
-	if err != nil {
-		return c, &program.UsageError{Err: err}
-	}
-	return c, nil
-}
-
-func (c serveConfig) check() error {
-	var errs []error
-	wrong := func(name, format string, args ...any) {
-		errs = append(errs, fmt.Errorf(settings.Prefix+name+": "+format, args...))
-	}
-	c.Check(wrong)
-	if c.LogFormat != "text" && c.LogFormat != "json" {
-		wrong("LOG_FORMAT", "%q is neither text nor json", c.LogFormat)
-	}
-	return errors.Join(errs...)
+// Validate reports the invalid settings.
+func (c serveConfig) Validate() error {
+	var problems settings.Problems
+	c.Check(problems.Wrong)
+	settings.CheckLogFormat(c.LogFormat, problems.Wrong)
+	return errors.Join(problems...)
 }
 
 func serve(cmd *cobra.Command, o *options, c serveConfig) error {
-	logger := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-	if c.LogFormat == "json" {
-		logger = slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), nil))
-	}
+	logger := settings.Logger(cmd.ErrOrStderr(), c.LogFormat)
 	keys, err := c.EncryptionKeys()
 	if err != nil {
 		return &program.UsageError{Err: err}

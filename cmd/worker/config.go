@@ -2,13 +2,9 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"time"
 
-	"github.com/spf13/cobra"
-
-	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/internal/settings"
 	"github.com/headgate/headgate/worker"
 )
@@ -61,24 +57,10 @@ type config struct {
 
 const prefix = settings.Prefix
 
-// readConfig reads the environment, and then the flags that are set.
-func readConfig(cmd *cobra.Command) (config, error) {
-	var c config
-	err := settings.Read(cmd, &c)
-	if err == nil {
-		err = c.check()
-	}
-	if err != nil {
-		return config{}, &program.UsageError{Err: err}
-	}
-	return c, nil
-}
-
-func (c config) check() error {
-	errs := []error{c.Validate()}
-	wrong := func(name, format string, args ...any) {
-		errs = append(errs, fmt.Errorf(prefix+name+": "+format, args...))
-	}
+// Validate reports the invalid settings.
+func (c config) Validate() error {
+	problems := settings.Problems{c.Settings.Validate()}
+	wrong := problems.Wrong
 	if c.BreakerFailures < 0 {
 		wrong("BREAKER_FAILURES", "%d is below 0", c.BreakerFailures)
 	}
@@ -89,7 +71,7 @@ func (c config) check() error {
 	}
 	c.checkEmail(wrong)
 	c.checkAI(wrong)
-	return errors.Join(errs...)
+	return errors.Join(problems...)
 }
 
 // checkEmail reports missing and invalid settings of the email provider.

@@ -17,7 +17,7 @@ func runCommand() *cobra.Command {
 		Short: "Serve queues until stopped by SIGINT or SIGTERM",
 		Args:  program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := readConfig(cmd)
+			c, err := program.Read[config](cmd)
 			if err != nil {
 				return err
 			}

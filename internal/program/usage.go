@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/internal/settings"
 )
 
 // UsageError is a mistake in how a command was called, in its settings or in its input. The
@@ -40,4 +42,18 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 		return &UsageError{fmt.Errorf("%s takes no arguments, got %.60q", cmd.CommandPath(), args[0])}
 	}
 	return nil
+}
+
+// Read reads the settings of a command from the environment and from flags, and checks them.
+// The error is a [UsageError].
+func Read[C interface{ Validate() error }](cmd *cobra.Command) (C, error) {
+	var c C
+	err := settings.Read(cmd, &c)
+	if err == nil {
+		err = c.Validate()
+	}
+	if err != nil {
+		return *new(C), &UsageError{err}
+	}
+	return c, nil
 }

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
@@ -16,70 +15,33 @@ import (
 	"github.com/headgate/headgate/internal/payloads"
 	"github.com/headgate/headgate/internal/server"
 	"github.com/headgate/headgate/internal/version"
-	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/throttle"
 	"github.com/headgate/headgate/throttle/limitmetrics"
 )
 
 // HTTP is what the servers of our programs have in common.
 type HTTP struct {
-	HTTPAddr        string         `env:"HTTP_ADDR" envDefault:"127.0.0.1:9090" flag:"http" help:"address of the page and the API, and of /metrics, /livez and /readyz if there is no admin address"`
-	AdminAddr       string         `env:"ADMIN_ADDR" flag:"admin" help:"address of /metrics, /livez, /readyz and /debug/pprof. Empty: they are served at the HTTP address, without pprof"`
-	AdminPprof      bool           `env:"ADMIN_PPROF" flag:"admin-pprof" help:"serve /debug/pprof even if the admin address is not loopback"`
-	APIKeysFile     string         `env:"API_KEYS_FILE" flag:"keys" help:"file of API keys; reloaded when it changes. Empty: no key is needed, and only this machine has access"`
-	TLSCert         string         `env:"TLS_CERT" flag:"tls-cert" help:"certificate file of the page and the API; reloaded when it changes. Empty: no TLS"`
-	TLSKey          string         `env:"TLS_KEY" flag:"tls-key" help:"key file of the certificate"`
-	AuditFile       string         `env:"AUDIT_FILE" flag:"audit-file" help:"file to which changes by operators are appended as JSON lines, or stdout. They are logged and in Redis as well"`
-	ReadOnly        bool           `env:"READ_ONLY" flag:"read-only" help:"reject enqueueing and changes over HTTP"`
-	RedisFullAt     int            `env:"REDIS_FULL_AT" envDefault:"75" flag:"redis-full-at" help:"percent of Redis's maxmemory from which new jobs are refused"`
-	PayloadKeys     string         `env:"PAYLOAD_KEYS" secret:"true" help:"keys that encrypt payloads and results in Redis, ID:KEY,ID:KEY; the first one encrypts. Empty: nothing is encrypted"`
-	PayloadKeysFile string         `env:"PAYLOAD_KEYS_FILE" flag:"payload-keys" help:"file of these keys, one a line"`
-	Redact          []string       `env:"REDACT" flag:"redact" help:"additional payload fields whose values are hidden"`
-	RatePerKey      throttle.Rate  `env:"API_RATE_PER_KEY" envDefault:"10000/s" flag:"api-rate-per-key" help:"API requests of a key without a rate of its own"`
-	RatePerIP       throttle.Rate  `env:"API_RATE_PER_IP" envDefault:"10000/s" flag:"api-rate-per-ip" help:"API requests from an IP address"`
-	RatePerRoute    throttle.Rate  `env:"API_RATE_PER_ROUTE" envDefault:"20000/s" flag:"api-rate-per-route" help:"API requests to one method and path"`
-	TrustedProxies  []netip.Prefix `env:"TRUSTED_PROXIES" flag:"trusted-proxies" help:"networks of proxies whose X-Forwarded-For is trusted, such as 10.0.0.0/8"`
-}
+	HTTPAddr    string `env:"HTTP_ADDR" envDefault:"127.0.0.1:9090" flag:"http" help:"address of the page and the API, and of /metrics, /livez and /readyz if there is no admin address"`
+	AdminAddr   string `env:"ADMIN_ADDR" flag:"admin" help:"address of /metrics, /livez, /readyz and /debug/pprof. Empty: they are served at the HTTP address, without pprof"`
+	AdminPprof  bool   `env:"ADMIN_PPROF" flag:"admin-pprof" help:"serve /debug/pprof even if the admin address is not loopback"`
+	APIKeysFile string `env:"API_KEYS_FILE" flag:"keys" help:"file of API keys; reloaded when it changes. Empty: no key is needed, and only this machine has access"`
+	TLSCert     string `env:"TLS_CERT" flag:"tls-cert" help:"certificate file of the page and the API; reloaded when it changes. Empty: no TLS"`
+	TLSKey      string `env:"TLS_KEY" flag:"tls-key" help:"key file of the certificate"`
+	AuditFile   string `env:"AUDIT_FILE" flag:"audit-file" help:"file to which changes by operators are appended as JSON lines, or stdout. They are logged and in Redis as well"`
+	ReadOnly    bool   `env:"READ_ONLY" flag:"read-only" help:"reject enqueueing and changes over HTTP"`
 
-// FullAt is the part of Redis's maxmemory from which new jobs are refused.
-func (h HTTP) FullAt() float64 { return float64(h.RedisFullAt) / 100 }
+	Enqueue
 
-// EncryptionKeys are the payload keys; nil: there are none.
-func (h HTTP) EncryptionKeys() (*encryption.Keys, error) {
-	return PayloadKeys(h.PayloadKeys, h.PayloadKeysFile)
-}
-
-// PayloadKeys reads payload keys from a text or a file. The error names the setting.
-func PayloadKeys(text, file string) (*encryption.Keys, error) {
-	name := Prefix + "PAYLOAD_KEYS"
-	if file != "" {
-		if text != "" {
-			return nil, fmt.Errorf("%s: set it or %s_FILE, not both", name, name)
-		}
-		name += "_FILE"
-		data, err := os.ReadFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		text = string(data)
-	} else if text == "" {
-		return nil, nil
-	}
-	keys, err := encryption.Parse(text)
-	if err == nil && keys == nil {
-		err = errors.New("there is no key in it")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return keys, nil
+	Redact         []string       `env:"REDACT" flag:"redact" help:"additional payload fields whose values are hidden"`
+	RatePerKey     throttle.Rate  `env:"API_RATE_PER_KEY" envDefault:"10000/s" flag:"api-rate-per-key" help:"API requests of a key without a rate of its own"`
+	RatePerIP      throttle.Rate  `env:"API_RATE_PER_IP" envDefault:"10000/s" flag:"api-rate-per-ip" help:"API requests from an IP address"`
+	RatePerRoute   throttle.Rate  `env:"API_RATE_PER_ROUTE" envDefault:"20000/s" flag:"api-rate-per-route" help:"API requests to one method and path"`
+	TrustedProxies []netip.Prefix `env:"TRUSTED_PROXIES" flag:"trusted-proxies" help:"networks of proxies whose X-Forwarded-For is trusted, such as 10.0.0.0/8"`
 }
 
 // Check says what is wrong, under the names of the settings.
 func (h HTTP) Check(wrong func(name, format string, args ...any)) {
-	if h.RedisFullAt < 1 || h.RedisFullAt > 100 {
-		wrong("REDIS_FULL_AT", "%d must be 1 to 100, in percent of maxmemory", h.RedisFullAt)
-	}
+	h.Enqueue.Check(wrong)
 	if _, _, err := net.SplitHostPort(h.HTTPAddr); err != nil {
 		wrong("HTTP_ADDR", "%q is not host:port", h.HTTPAddr)
 	}

@@ -30,15 +30,16 @@ func TestHealthURL(t *testing.T) {
 }
 
 func TestCheckHTTP(t *testing.T) {
+	ok := Enqueue{RedisFullAt: 75}
 	for want, h := range map[string]HTTP{
-		`HTTP_ADDR: "x" is not host:port`:     {RedisFullAt: 75, HTTPAddr: "x"},
-		`ADMIN_ADDR: "x" is not host:port`:    {RedisFullAt: 75, HTTPAddr: ":1", AdminAddr: "x"},
-		"ADMIN_PPROF: it needs":               {RedisFullAt: 75, HTTPAddr: ":1", AdminPprof: true},
-		"TLS_CERT: it needs":                  {RedisFullAt: 75, HTTPAddr: ":1", TLSCert: "x"},
-		"TLS_KEY: it needs":                   {RedisFullAt: 75, HTTPAddr: ":1", TLSKey: "x"},
+		`HTTP_ADDR: "x" is not host:port`:     {Enqueue: ok, HTTPAddr: "x"},
+		`ADMIN_ADDR: "x" is not host:port`:    {Enqueue: ok, HTTPAddr: ":1", AdminAddr: "x"},
+		"ADMIN_PPROF: it needs":               {Enqueue: ok, HTTPAddr: ":1", AdminPprof: true},
+		"TLS_CERT: it needs":                  {Enqueue: ok, HTTPAddr: ":1", TLSCert: "x"},
+		"TLS_KEY: it needs":                   {Enqueue: ok, HTTPAddr: ":1", TLSKey: "x"},
 		"REDIS_FULL_AT: 0 must be 1 to 100":   {HTTPAddr: ":1"},
-		"REDIS_FULL_AT: 101 must be 1 to 100": {HTTPAddr: ":1", RedisFullAt: 101},
-		"":                                    {RedisFullAt: 75, HTTPAddr: ":1", AdminAddr: ":2", AdminPprof: true},
+		"REDIS_FULL_AT: 101 must be 1 to 100": {HTTPAddr: ":1", Enqueue: Enqueue{RedisFullAt: 101}},
+		"":                                    {Enqueue: ok, HTTPAddr: ":1", AdminAddr: ":2", AdminPprof: true},
 	} {
 		said := ""
 		h.Check(func(name, format string, args ...any) { said += name + ": " + fmt.Sprintf(format, args...) })

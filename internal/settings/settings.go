@@ -53,10 +53,18 @@ func of(value reflect.Value, index []int) []Setting {
 // Read reads the environment into the struct that c points to, and then the flags
 // that were given.
 func Read(cmd *cobra.Command, c any) error {
+	if err := ReadEnv(c); err != nil {
+		return err
+	}
+	return readFlags(cmd, c)
+}
+
+// ReadEnv reads the environment into the struct that c points to.
+func ReadEnv(c any) error {
 	if err := env.ParseWithOptions(c, env.Options{Prefix: Prefix}); err != nil {
 		return envError(err, c)
 	}
-	return readFlags(cmd, c)
+	return nil
 }
 
 // envError says which variables are wrong, one a line, without their values: a
