@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/clients"
+	shared "github.com/headgate/headgate/clients/internal/transport"
 )
 
 // answer is a refusal, in any provider's format.
@@ -34,7 +35,7 @@ const maxWords = 8 << 10
 //
 // Any other body is the message as a whole.
 func answerOf(x *exchange) answer {
-	a := answer{status: x.status, header: x.header, now: clockOf(x.header)}
+	a := answer{status: x.status, header: x.header, now: shared.Clock(x.header.Get("Date"))}
 	var top map[string]json.RawMessage
 	if json.Unmarshal(x.answer, &top) != nil {
 		a.message, a.isPage = clip(string(x.answer)), true
@@ -88,14 +89,6 @@ func word(value json.RawMessage) string {
 }
 
 func clip(text string) string { return strings.TrimSpace(text[:min(len(text), maxWords)]) }
-
-// clockOf returns the time by the provider's clock, to which its dates are relative.
-func clockOf(header http.Header) time.Time {
-	if now, err := http.ParseTime(header.Get("Date")); err == nil {
-		return now
-	}
-	return time.Now()
-}
 
 // wait returns how long the provider wants fewer calls; 0 if it does not say. A time stated for
 // this call has precedence. Otherwise it is that of the headers: the longest of the empty

@@ -7,12 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/headgate/headgate/clients"
+	shared "github.com/headgate/headgate/clients/internal/transport"
 )
 
 // Config configures a [Client].
@@ -88,19 +88,13 @@ func New(config Config) (*Client, error) {
 		return nil, errors.New("BaseURL: it is not a URL")
 	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "":
 		return nil, errors.New("BaseURL: it must be http:// or https:// and a host")
-	case u.Scheme == "http" && !loopback(u.Hostname()):
+	case u.Scheme == "http" && !shared.Loopback(u.Hostname()):
 		return nil, errors.New("BaseURL: http:// is for this machine only, because the key and the prompts would cross the network in the clear: use https://")
 	case u.User != nil, u.RawQuery != "", u.Fragment != "":
 		return nil, errors.New("BaseURL: it must not have a user, query or fragment: set the key in APIKey")
 	}
 	c.host = u.Host
 	return c, nil
-}
-
-// loopback reports whether a host is this machine, whatever DNS says.
-func loopback(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
 // Close closes idle connections. Calls in flight continue, and the Client stays usable.
@@ -143,7 +137,7 @@ func (c *Client) Send(ctx context.Context, call clients.Call, request Request) (
 	}
 	result.Completion = bytes.TrimSpace(x.answer)
 	result.Usage, result.known = result.Usage.checked()
-	result.Backoff = metersOf(x.header, clockOf(x.header)).room(result.Usage.Total)
+	result.Backoff = metersOf(x.header, shared.Clock(x.header.Get("Date"))).room(result.Usage.Total)
 	return result.fit(text), nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/clients"
+	shared "github.com/headgate/headgate/clients/internal/transport"
 )
 
 // quotas has the limits of an account that answers reported.
@@ -55,7 +56,7 @@ func (q *quotas) note(header http.Header) {
 // OpenAI and others, and `anthropic-ratelimit-*`.
 func QuotasOf(header http.Header) (all []clients.Quota) {
 	now := time.Now()
-	for name, m := range metersOf(header, clockOf(header)) {
+	for name, m := range metersOf(header, shared.Clock(header.Get("Date"))) {
 		quota := clients.Quota{Name: name, Limit: m.limit, Remaining: m.remaining, Window: m.window()}
 		if m.reset > 0 {
 			quota.ResetsAt = now.Add(m.reset)

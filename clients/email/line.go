@@ -36,10 +36,7 @@ func (l *line) Do(r *http.Request) (*http.Response, error) {
 	if p, ok := r.Context().Value(progressKey{}).(*progress); ok {
 		p.status.Store(int64(response.StatusCode))
 	}
-	response.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.LimitReader(response.Body, maxAnswer), response.Body}
+	shared.Limit(response, maxAnswer)
 	return response, nil
 }
 

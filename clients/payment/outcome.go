@@ -51,7 +51,7 @@ import (
 func (s *Sender) outcome(seen *progress, err error, call clients.Call) error {
 	status := seen.status()
 	answer, spoke := errors.AsType[*stripe.Error](err)
-	after := clients.ParseRetryAfter(seen.header("Retry-After"), clock(seen))
+	after := clients.ParseRetryAfter(seen.header("Retry-After"), shared.Clock(seen.header("Date")))
 	if !spoke {
 		text := fmt.Errorf("stripe answered %d, but the body is incomplete or not from Stripe%s", status, s.request(seen))
 		switch {
@@ -201,12 +201,4 @@ func (s *Sender) request(seen *progress) string {
 // may not.
 func (s *Sender) clean(text string) string {
 	return clients.Printable(strings.ReplaceAll(text, s.config.Key, "…"), maxReason)
-}
-
-// clock returns the time by Stripe's clock, to which its dates are relative.
-func clock(seen *progress) time.Time {
-	if now, err := http.ParseTime(seen.header("Date")); err == nil {
-		return now
-	}
-	return time.Now()
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -332,9 +331,6 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	if seen, ok := r.Context().Value(progressKey{}).(*progress); ok {
 		seen.answered(response)
 	}
-	response.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.LimitReader(response.Body, maxAnswer), response.Body}
+	shared.Limit(response, maxAnswer)
 	return response, nil
 }

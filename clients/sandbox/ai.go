@@ -234,7 +234,7 @@ func (a *AI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case v.struck && fault != 0:
 		a.settle(asked.Tenant, taken, 0, 0)
 		status, kind, code, words := a.dialect.fault(fault, c)
-		a.write(w, status, a.dialect.refusal(status, kind, code, words, id))
+		writeJSON(w, status, a.dialect.refusal(status, kind, code, words, id))
 	case v.struck:
 		a.settle(asked.Tenant, taken, 0, 0)
 		a.refuse(w, v.status, "")
@@ -246,7 +246,7 @@ func (a *AI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			tokens = min(tokens, c.bound())
 		}
 		a.settle(asked.Tenant, taken, c.prompt, tokens*c.choices())
-		a.write(w, http.StatusOK, a.dialect.completion(id, c, tokens))
+		writeJSON(w, http.StatusOK, a.dialect.completion(id, c, tokens))
 	}
 }
 
@@ -342,13 +342,13 @@ func (a *AI) limit(w http.ResponseWriter, s state, tenant string, taken int, id 
 	const status = http.StatusTooManyRequests
 	if a.neverFits(tenant, taken) {
 		_, kind, code, words := a.dialect.fault(TooLarge, chat{Model: s.model, prompt: taken})
-		a.write(w, status, a.dialect.refusal(status, kind, code, words, id))
+		writeJSON(w, status, a.dialect.refusal(status, kind, code, words, id))
 		return
 	}
 	// Rounded up, so that a caller that waits for this time is not too early.
 	w.Header().Set("Retry-After", strconv.Itoa(max(int(math.Ceil(s.wait.Seconds())), 1)))
 	kind, code, words := a.dialect.limited(s)
-	a.write(w, status, a.dialect.refusal(status, kind, code, words, id))
+	writeJSON(w, status, a.dialect.refusal(status, kind, code, words, id))
 }
 
 // neverFits reports whether a call is larger than a full meter.
@@ -368,15 +368,7 @@ func (a *AI) refuse(w http.ResponseWriter, status int, words string) {
 		status = http.StatusInternalServerError
 	}
 	kind, code, usual := a.dialect.status(status)
-	a.write(w, status, a.dialect.refusal(status, kind, code, cmp.Or(words, usual), "0"))
-}
-
-func (a *AI) write(w http.ResponseWriter, status int, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	if status != http.StatusNoContent && status != http.StatusNotModified {
-		json.NewEncoder(w).Encode(body)
-	}
+	writeJSON(w, status, a.dialect.refusal(status, kind, code, cmp.Or(words, usual), "0"))
 }
 
 // object is a JSON object.

@@ -15,10 +15,6 @@ type faults struct {
 	next       int // calls that still fail
 	nextStatus int
 
-	fraction       float64
-	fractionStatus int
-	owed           float64 // increases by fraction; at 1, a call fails
-
 	hanging chan struct{} // closed by release; nil: calls do not hang
 	latency time.Duration
 }
@@ -29,12 +25,7 @@ func (f *faults) strike() (status int, struck bool) {
 		f.next--
 		return f.nextStatus, true
 	}
-	f.owed += f.fraction
-	if f.owed+rounding < 1 {
-		return 0, false
-	}
-	f.owed--
-	return f.fractionStatus, true
+	return 0, false
 }
 
 // Fail makes the next n calls within their limits fail with a status of the protocol or with
@@ -47,17 +38,6 @@ func (p *Provider) Fail(n, status int) {
 
 // Drop makes the next n calls fail with [NoAnswer]; see Fail.
 func (p *Provider) Drop(n int) { p.Fail(n, NoAnswer) }
-
-// FailFraction makes a fraction (0 to 1) of the calls within their limits fail with a status, at
-// even intervals: with 0.25, every fourth. 0 ends it.
-func (p *Provider) FailFraction(fraction float64, status int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !(fraction > 0) {
-		fraction = 0
-	}
-	p.faults.fraction, p.faults.fractionStatus, p.faults.owed = min(fraction, 1), status, 0
-}
 
 // Slow delays all answers by d, including refusals. 0 ends it.
 func (p *Provider) Slow(d time.Duration) {

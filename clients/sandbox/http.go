@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -130,9 +131,13 @@ func reply(w http.ResponseWriter, status int, reason string) {
 	if status < 200 || status > 599 {
 		status = http.StatusInternalServerError
 	}
+	writeJSON(w, status, map[string]string{"error": reason})
+}
+
+func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	if status != http.StatusNoContent && status != http.StatusNotModified {
-		fmt.Fprintf(w, `{"error":%q}`, reason)
+		json.NewEncoder(w).Encode(body)
 	}
 }

@@ -208,10 +208,13 @@ func (s *Stripe) capture(intent *stripeIntent, form url.Values, said Call) strip
 
 func (s *Stripe) received(intent *stripeIntent, amount int64, said Call) {
 	intent.Status, intent.AmountReceived = "succeeded", amount
-	entry := StripeEntry{
-		At: time.Now(), Intent: intent.ID, Charge: *intent.LatestCharge, Amount: amount, Currency: intent.Currency,
-		Key: said.Key, Job: said.Job, Tenant: said.Tenant,
-	}
+	s.enter(StripeEntry{Charge: *intent.LatestCharge, Amount: amount}, intent, said)
+}
+
+// enter adds what has happened to an intent to the ledger.
+func (s *Stripe) enter(entry StripeEntry, intent *stripeIntent, said Call) {
+	entry.At, entry.Intent, entry.Currency = time.Now(), intent.ID, intent.Currency
+	entry.Key, entry.Job, entry.Tenant = said.Key, said.Job, said.Tenant
 	if intent.Customer != nil {
 		entry.Customer = *intent.Customer
 	}
@@ -235,14 +238,7 @@ func (s *Stripe) refund(intent *stripeIntent, form url.Values, said Call) stripe
 	}
 	intent.refunded += amount
 	id := "re_3" + rand.Text()[:23]
-	entry := StripeEntry{
-		At: time.Now(), Refund: true, Intent: intent.ID, Charge: id, Amount: amount, Currency: intent.Currency,
-		Key: said.Key, Job: said.Job, Tenant: said.Tenant,
-	}
-	if intent.Customer != nil {
-		entry.Customer = *intent.Customer
-	}
-	s.ledger = append(s.ledger, entry)
+	s.enter(StripeEntry{Refund: true, Charge: id, Amount: amount}, intent, said)
 	return stripeAnswer{status: http.StatusOK, keep: true, header: map[string]string{}, body: map[string]any{
 		"id": id, "object": "refund", "amount": amount, "charge": intent.LatestCharge, "created": time.Now().Unix(),
 		"currency": intent.Currency, "metadata": metadataOf(form), "payment_intent": intent.ID,

@@ -1,9 +1,6 @@
 package sandbox
 
 import (
-	"crypto/rand"
-	"encoding/hex"
-	"encoding/json"
 	"net/http"
 	"sync"
 	"time"
@@ -165,18 +162,4 @@ func (q *quota) use(now time.Time, n int) {
 		return
 	}
 	q.uses = append(q.uses, use{now, n})
-}
-
-func writeJSON(w http.ResponseWriter, status int, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(body)
-}
-
-// newID returns 16 random bytes in the format of a UUID.
-func newID() string {
-	var b [16]byte
-	rand.Read(b[:])
-	text := hex.EncodeToString(b[:])
-	return text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
 }

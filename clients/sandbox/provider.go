@@ -115,11 +115,6 @@ func (p *Provider) Excess(tenant string, limit Limit) float64 {
 	return Excess(OfTenant(p.Calls(), tenant), limit)
 }
 
-// AccountExcess returns the [Excess] of all calls in the log.
-func (p *Provider) AccountExcess(limit Limit) float64 {
-	return Excess(p.Calls(), limit)
-}
-
 // visit is the decision about one call on its arrival.
 type visit struct {
 	seq      int

@@ -45,9 +45,6 @@ func TestAccountAndTenant(t *testing.T) {
 	if got := p.Excess("acme", Limit{Rate: 1, Burst: 2}); got < 0.9 || got > 1 {
 		t.Errorf("excess of three calls over a burst of two: %v", got)
 	}
-	if got := p.AccountExcess(Limit{Rate: 1, Burst: 3}); got < 3.9 || got > 4 {
-		t.Errorf("excess of seven calls over a burst of three: %v", got)
-	}
 }
 
 func TestFaults(t *testing.T) {
@@ -60,21 +57,7 @@ func TestFaults(t *testing.T) {
 			t.Errorf("call %d: %d; want %d", i, got, want)
 		}
 	}
-	p.FailFraction(0.25, 500)
-	failed := 0
-	for range 100 {
-		if status() == 500 {
-			failed++
-		}
-	}
-	if failed != 25 {
-		t.Errorf("%d of 100 failed; want 25", failed)
-	}
-	p.FailFraction(0, 0)
-	if got := status(); got != 200 {
-		t.Errorf("after the faults: %d", got)
-	}
-	if got := p.Stats()["acme"]; got != (Stats{Accepted: 77, Failed: 27}) {
+	if got := p.Stats()["acme"]; got != (Stats{Accepted: 1, Failed: 2}) {
 		t.Errorf("%+v", got)
 	}
 }

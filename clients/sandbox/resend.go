@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // ResendConfig configures a [Resend]. The zero ResendConfig accepts all mails.
@@ -204,7 +206,7 @@ func (s *Resend) send(w http.ResponseWriter, r *http.Request, at time.Time, c Ca
 			// A mail is one request, and is charged to the quotas once per recipient.
 			s.day.use(at, recipients-1)
 			s.month.use(at, recipients-1)
-			if answer = newID(); name != "" {
+			if answer = uuid.NewString(); name != "" {
 				key = &resendKey{at: at, body: sum}
 				s.keys[name] = key
 				s.order = append(s.order, name)

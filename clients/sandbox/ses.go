@@ -9,6 +9,8 @@ import (
 	"net/mail"
 	"strings"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // SESConfig configures an [SES]. The zero SESConfig accepts all mails.
@@ -87,7 +89,7 @@ const maxMailBody = 64 << 20 // SES's max is 40 MB, here in base64
 // ServeHTTP handles one call.
 func (s *SES) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := time.Now()
-	w.Header().Set("X-Amzn-Requestid", newID())
+	w.Header().Set("X-Amzn-Requestid", uuid.NewString())
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMailBody))
 	if err != nil {
 		s.refuse(w, apiError{http.StatusRequestEntityTooLarge, "RequestEntityTooLargeException", ""})
@@ -153,7 +155,7 @@ func (s *SES) send(w http.ResponseWriter, r *http.Request, at time.Time, body []
 	case v.struck:
 		s.refuse(w, v.fault(apiError{code: "InternalFailure"}))
 	default:
-		writeJSON(w, http.StatusOK, map[string]string{"MessageId": "0100" + newID() + "-000000"})
+		writeJSON(w, http.StatusOK, map[string]string{"MessageId": "0100" + uuid.NewString() + "-000000"})
 	}
 }
 

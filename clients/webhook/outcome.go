@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"code.dny.dev/ssrf"
 
@@ -43,7 +42,7 @@ func (s *Sender) outcome(response *http.Response, body string) error {
 	}
 	err := errors.New(text)
 	// Limited, because a stranger must not delay the tenant's jobs for a day.
-	after := min(clients.ParseRetryAfter(response.Header.Get("Retry-After"), clock(response)), s.config.MaxRetryAfter)
+	after := min(clients.ParseRetryAfter(response.Header.Get("Retry-After"), shared.Clock(response.Header.Get("Date"))), s.config.MaxRetryAfter)
 	switch status {
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		if response.Header.Get("Retry-After") == "" {
@@ -88,14 +87,6 @@ type PrivateError struct {
 }
 
 func (e *PrivateError) Error() string { return e.Host + " is not a public internet address" }
-
-// clock returns the time by the receiver's clock, to which its dates are relative.
-func clock(response *http.Response) time.Time {
-	if now, err := http.ParseTime(response.Header.Get("Date")); err == nil {
-		return now
-	}
-	return time.Now()
-}
 
 // lost returns what a call without an answer means:
 //

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"syscall"
@@ -96,4 +97,21 @@ func Lost(ctx context.Context, host string, sent bool, err error, reason string)
 		return clients.PostponeUntil(time.Now().Add(ShortPause), clients.NotCalled(fmt.Errorf("call %s: this worker lacks files or ports: %s", host, reason)))
 	}
 	return clients.Unreachable(fmt.Errorf("call %s: %s", host, reason))
+}
+
+// Clock returns the time by a provider's clock, to which the dates of its answer are relative:
+// date is the answer's Date header. Without one it is our own.
+func Clock(date string) time.Time {
+	if now, err := http.ParseTime(date); err == nil {
+		return now
+	}
+	return time.Now()
+}
+
+// Limit ends the body of an answer after n bytes.
+func Limit(response *http.Response, n int64) {
+	response.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.LimitReader(response.Body, n), response.Body}
 }

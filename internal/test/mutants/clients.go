@@ -29,11 +29,11 @@ var clientMutants = []mutant{
 		"missing branch", "the second of two amounts is not the one that is paid", "clients/payment TestPayload",
 	},
 	{
-		"clients/webhook/outcome.go", `after := min(clients.ParseRetryAfter(response.Header.Get("Retry-After"), clock(response)), s.config.MaxRetryAfter)`, `after := clients.ParseRetryAfter(response.Header.Get("Retry-After"), clock(response))`,
+		"clients/webhook/outcome.go", `after := min(clients.ParseRetryAfter(response.Header.Get("Retry-After"), shared.Clock(response.Header.Get("Date"))), s.config.MaxRetryAfter)`, `after := clients.ParseRetryAfter(response.Header.Get("Retry-After"), shared.Clock(response.Header.Get("Date")))`,
 		"no bound", "a stranger's Retry-After is bounded", "clients/webhook TestAnswers",
 	},
 	{
-		"clients/webhook/outcome.go", `after := min(clients.ParseRetryAfter(response.Header.Get("Retry-After"), clock(response)), s.config.MaxRetryAfter)`, `after := min(clients.ParseRetryAfter(response.Header.Get("Retry-After"), time.Now()), s.config.MaxRetryAfter)`,
+		"clients/webhook/outcome.go", `after := min(clients.ParseRetryAfter(response.Header.Get("Retry-After"), shared.Clock(response.Header.Get("Date"))), s.config.MaxRetryAfter)`, `after := min(clients.ParseRetryAfter(response.Header.Get("Retry-After"), time.Now()), s.config.MaxRetryAfter)`,
 		"clock", "a receiver's date is held against its own clock", "clients/webhook TestAnswers",
 	},
 	{
