@@ -69,11 +69,11 @@ func (e *RefusedError) Error() string {
 // do without one.
 func (c *Client) Take(ctx context.Context, job Job) (*Permit, error) { return c.Wait(ctx, job, 0) }
 
-// Wait does what [Client.Take] does, and waits for up to `most` for the call's moment. Calls of this process under
+// Wait does what [Client.Take] does, and waits for up to maxWait for the call's moment. Calls of this process under
 // the same limits wait in line. Beside a backlog of jobs the first of them finds a slot about every 75 ms, so many
 // processes whose calls wait hold jobs back: a limit can keep a reserve for jobs, too.
-func (c *Client) Wait(ctx context.Context, job Job, most time.Duration) (*Permit, error) {
-	end := time.Now().Add(most)
+func (c *Client) Wait(ctx context.Context, job Job, maxWait time.Duration) (*Permit, error) {
+	end := time.Now().Add(maxWait)
 	seeking := &retry{}
 	for try := 0; ; try++ {
 		a, err := c.prepare(ctx, job, time.Now(), &retry{}, try)

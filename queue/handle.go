@@ -46,13 +46,13 @@ func Backoff(wait func(attempt int) time.Duration) HandlerOption {
 }
 
 // ExponentialBackoff returns a function for [Backoff] whose wait doubles with each attempt
-// from first to longest. Up to half of it is random, so that jobs that failed together do not
+// from first to maxWait. Up to half of it is random, so that jobs that failed together do not
 // come back together.
-func ExponentialBackoff(first, longest time.Duration) func(attempt int) time.Duration {
+func ExponentialBackoff(first, maxWait time.Duration) func(attempt int) time.Duration {
 	return func(attempt int) time.Duration {
-		wait := max(min(first, longest), 0)
-		for i := 1; i < attempt && wait < longest; i++ {
-			wait = min(2*wait, longest)
+		wait := max(min(first, maxWait), 0)
+		for i := 1; i < attempt && wait < maxWait; i++ {
+			wait = min(2*wait, maxWait)
 		}
 		return wait/2 + rand.N(wait/2+1)
 	}

@@ -55,7 +55,6 @@ const (
 	redisMS      figure = "Redis ms"        // of one read, in all its commands
 	longest      figure = "longest command ms"
 	redisShare   figure = "Redis %"    // of one core
-	workerShare  figure = "worker %"   // of one core, all processes together
 	commandsASec figure = "commands/s" // of Redis
 )
 

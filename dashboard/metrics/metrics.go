@@ -78,7 +78,7 @@ func New(registry *prometheus.Registry) *Metrics {
 	m := &Metrics{
 		registry: registry,
 
-		finished: counter("jobs_finished_total", "Runs of jobs in this worker, by what came of them.", "queue", "kind", "outcome"),
+		finished: counter("jobs_finished_total", "Runs of jobs in this worker, by outcome.", "queue", "kind", "outcome"),
 		attempts: counter("attempts_total", "Calls that this worker made; one that a breaker refused is none.", "queue", "kind"),
 		answers:  counter("provider_answers_total", "Providers' answers to this worker's calls, by what they meant.", "queue", "kind", "answer"),
 		gated:    counter("gate_decisions_total", "Decisions of the gate: sent at its slot, missed the slot, or parked.", "queue", "decision"),

@@ -1,8 +1,8 @@
 // Package jobline reads jobs as people and programs write them: one JSON object
 // for each, as lines of NDJSON or records of CSV.
 //
-// Reading is strict: a field that a job does not have is a mistake, and so is one
-// that stands twice. What cannot be judged by the line alone is left to the queue.
+// Reading is strict: unknown and duplicate fields are mistakes. What cannot be judged by the
+// line alone is left to the queue.
 package jobline
 
 import (

@@ -4,8 +4,8 @@
 //   - [Layout] says which partition of a queue has a tenant, and how partitions are called.
 //   - [Ledger] leases the permits of a shared limit to the partitions, or to queues. There is
 //     one for each limit.
-//   - [Holder] is what one partition has of a limit, and spends. For queues, the bucket of a leased limit
-//     in limits.lua does the same, step by step.
+//   - [Holder] models what one partition has of a limit, and spends. Queues do not use it: there, the
+//     bucket of a leased limit in limits.lua does the same, step by step, and tests compare the two.
 //
 // # Why the law holds
 //

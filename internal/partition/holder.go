@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Holder is what a member has of one limit, and spends. Like a [Ledger], it has no clock:
+// Holder is what a member has of one limit, and spends. It is the reference model for tests and
+// bench/scale; in queues, limits.lua does the same. Like a [Ledger], it has no clock:
 // times are those of the ledger's clock, which the caller derives from a clock that never
 // stops (the boot clock), so that a process that was stopped finds its permits expired.
 type Holder struct {

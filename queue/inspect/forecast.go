@@ -91,7 +91,6 @@ type lookedAt struct {
 type limitSeen struct {
 	name, key, algorithm string
 	next                 time.Time
-	blocked              int64 // lanes that wait for a permit of it
 }
 
 // readForecast reads a forecast, in three round trips regardless of the size of the
@@ -421,7 +420,7 @@ func (f *forecast) script(ctx context.Context, client redis.UniversalClient, sub
 	f.seen.place = readPlace(read.List())
 	for limits := read.List(); limits.More(); {
 		l := limits.List()
-		f.seen.limits = append(f.seen.limits, limitSeen{l.Text(), l.Text(), l.Text(), time.UnixMicro(l.Int()), l.Int()})
+		f.seen.limits = append(f.seen.limits, limitSeen{l.Text(), l.Text(), l.Text(), time.UnixMicro(l.Int())})
 	}
 	var own, all jobCosts
 	own.read(read.List())

@@ -8,7 +8,7 @@
 // so there are as many series as limits.
 //
 //	headgate_limiter_decisions_total{limit, decision}
-//	    Calls, by what came of them: allowed; refused by this limit; unknown, because Redis
+//	    Calls, by outcome: allowed; refused by this limit; unknown, because Redis
 //	    did not answer; or unlimited, which went without an answer. A call that is allowed
 //	    counts for all limits that were asked.
 //	headgate_limiter_wait_seconds{limit}
@@ -58,7 +58,7 @@ func New(registerer prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "headgate", Subsystem: "limiter", Name: "decisions_total",
-			Help: "Calls, by what came of them: allowed, refused by this limit, unknown because Redis did not answer, or unlimited, which went without an answer.",
+			Help: "Calls, by outcome: allowed, refused by this limit, unknown because Redis did not answer, or unlimited, which went without an answer.",
 		}, []string{"limit", "decision"}),
 		wait:   histogram("wait_seconds", "Time for which calls waited for their slots, without those that did not wait.", []float64{.001, .005, .01, .05, .1, .5, 1, 5, 15, 60, 300, 3600}),
 		left:   histogram("remaining_ratio", "Part of the limit that its bucket had left after an answer.", []float64{0, .01, .05, .1, .2, .3, .5, .7, .8, .9, 1}),

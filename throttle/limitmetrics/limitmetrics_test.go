@@ -25,7 +25,7 @@ func TestObserve(t *testing.T) {
 	New(registry).Observe(throttle.Observation{Limits: both[:1], Err: errors.New("no answer"), Unlimited: true})
 
 	const want = `
-# HELP headgate_limiter_decisions_total Calls, by what came of them: allowed, refused by this limit, unknown because Redis did not answer, or unlimited, which went without an answer.
+# HELP headgate_limiter_decisions_total Calls, by outcome: allowed, refused by this limit, unknown because Redis did not answer, or unlimited, which went without an answer.
 # TYPE headgate_limiter_decisions_total counter
 headgate_limiter_decisions_total{decision="allowed",limit="all"} 2
 headgate_limiter_decisions_total{decision="allowed",limit="user"} 2

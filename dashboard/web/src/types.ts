@@ -101,9 +101,6 @@ export interface AuditEntry {
 export interface Session {
 	actor: string; scopes: string[]; tenants?: string[]; queues?: string[]; kinds?: string[]; read_only: boolean; version: string; demo: boolean; auth: 'none' | 'key';
 }
-export interface LimitChange {
-	rate?: string; burst?: number; capacity?: number; concurrency?: number; until?: string; for?: string; reason: string; dry_run: boolean;
-}
 export interface LimitPreview { before: Outlook; after: Outlook; applied: boolean }
 export interface Algorithm { id: string; title: string; mode: string; rule: string; burst?: number; capacity?: number; describe: string }
 export interface Take {

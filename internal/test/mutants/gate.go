@@ -165,7 +165,7 @@ var gateMutants = []mutant{
 		"clock", "a job that is not wanted before a time does not go before it", "queue TestJudgeKeepsTheTime",
 	},
 	{
-		"queue/handle.go", `for i := 1; i < attempt && wait < longest; i++ {`, `for i := 0; i < attempt && wait < longest; i++ {`,
+		"queue/handle.go", `for i := 1; i < attempt && wait < maxWait; i++ {`, `for i := 0; i < attempt && wait < maxWait; i++ {`,
 		"off by one", "the first retry comes within a second", "queue TestBackoff",
 	},
 	{

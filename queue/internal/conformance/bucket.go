@@ -31,13 +31,13 @@ func (b *bucket) add(name string, calls []Call, now int64) (writes []any, late i
 	if len(counted) == 0 {
 		return nil, len(calls)
 	}
-	text, last := appendCalls(nil, b.last, counted)
+	text, last := writeCalls(b.last, counted)
 	b.last, b.grown = last, b.grown+len(text)
 	what, ms := "sent", int64(0)
 	if lasts := b.rule.lasts(); b.grown > 2*b.size+256 || now+lasts > b.lasts {
 		// For longer than needed, so that this is rare.
 		what, ms, b.lasts = "all", 2*lasts/1000, now+2*lasts
-		text, b.last = appendCalls(nil, 0, b.window.calls)
+		text, b.last = writeCalls(0, b.window.calls)
 		b.size, b.grown = len(text), 0
 	}
 	writes = append(writes, what, name, text, ms)

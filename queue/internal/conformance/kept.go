@@ -5,9 +5,8 @@ import "encoding/binary"
 // A window is kept as varints: of each call the µs since the one before, which may be less than 0, and what it took.
 // Calls of one permit, which most are, have it in the last bit of the first number.
 
-// appendCalls appends calls to a text that ends with a call at last, and returns the text and the moment of the
-// last of them.
-func appendCalls(text []byte, last int64, calls []Call) ([]byte, int64) {
+// writeCalls returns the text of calls that follow one at last, and the moment of the last of them.
+func writeCalls(last int64, calls []Call) (text []byte, end int64) {
 	for _, c := range calls {
 		since, many := (c.At-last)<<1, int64(1)
 		if c.N == 1 {

@@ -14,8 +14,8 @@ func TestKeptCalls(t *testing.T) {
 			return Call{rapid.Int64Range(0, 1<<52).Draw(t, "at"), rapid.OneOf(rapid.Just(int64(1)), rapid.Int64Range(0, 1<<40)).Draw(t, "n")}
 		})).Draw(t, "calls")
 		at := rapid.IntRange(0, len(calls)).Draw(t, "cut")
-		text, last := appendCalls(nil, 0, calls[:at])
-		more, _ := appendCalls(nil, last, calls[at:])
+		text, last := writeCalls(0, calls[:at])
+		more, _ := writeCalls(last, calls[at:])
 		got, ok := readCalls(append(text, more...))
 		if !ok || !slices.Equal(got, calls) {
 			t.Fatalf("%v, %v; want %v", got, ok, calls)

@@ -17,7 +17,7 @@
 --           have its priority or a higher one, how many have a lower priority and have
 --           waited longer, and how many came after since_us
 --   limits  for each of the lane's limits: name, bucket, algorithm, next_us (when it admits
---           the job, or a job of cost 1), number of lanes that are blocked by it
+--           the job, or a job of cost 1)
 --   costs   for each sampled job: hg_cost, hg_costs, as stored; for other lanes, a list each
 --   logs    for each: {left, oldest_us}
 local now = clock()
@@ -84,12 +84,12 @@ if lane ~= '' then
           e = now
         end
       end
-      limits[#limits + 1] = {entry.name, entry.key, entry.spec.a, int(e), 0}
+      limits[#limits + 1] = {entry.name, entry.key, entry.spec.a, int(e)}
     end
   end
   for _, entry in ipairs(known.permits) do
     local e = limit_earliest(entry.spec, bucket(entry, now), now, now, 1)
-    limits[#limits + 1] = {entry.name, entry.key, 'cc', int(e), read('SCARD', entry.blocked)}
+    limits[#limits + 1] = {entry.name, entry.key, 'cc', int(e)}
   end
 end
 
