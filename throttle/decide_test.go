@@ -182,6 +182,33 @@ func TestReleasesShareRoundTrips(t *testing.T) {
 	release(t, stays)
 }
 
+// TestReleaseOutlivesItsContext: a permit comes back although its caller's context ends before there is a connection.
+func TestReleaseOutlivesItsContext(t *testing.T) {
+	server := redistest.Shared(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), PoolSize: 1})
+	defer client.Close()
+	l, err := New(client, fmt.Sprintf("outlives:%d", time.Now().UnixNano()), inFlightOf(3, time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := hold(t, l, "k")
+	only := client.Conn()
+	if err := only.Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*ms)
+	defer cancel()
+	if err := r.Release(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v; want that its time is over", err)
+	}
+	only.Close()
+	for began := time.Now(); server.Client().ZCard(t.Context(), r.call.buckets[0]).Val() > 0; time.Sleep(ms) {
+		if time.Since(began) > 10*time.Second {
+			t.Fatal("the permit is held")
+		}
+	}
+}
+
 // TestLoneCallsGoAtOnce: one after the other each call is a round trip, and no
 // goroutine or timer is left of it.
 func TestLoneCallsGoAtOnce(t *testing.T) {

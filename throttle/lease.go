@@ -79,12 +79,7 @@ func (h *leases) renew(l *Limiter, none <-chan struct{}) {
 		case <-tick.C:
 			var round sync.WaitGroup
 			for _, group := range l.renewals(h.list(none)) {
-				extend := func() { h.extend(l, group, shortest/4) }
-				if l.spread() {
-					round.Go(extend) // a server that does not answer must not cost permits on other servers
-				} else {
-					extend()
-				}
+				round.Go(func() { h.extend(l, group, shortest/4) }) // one that has no answer does not hold up others
 			}
 			round.Wait()
 		}

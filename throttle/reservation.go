@@ -149,13 +149,14 @@ func (r *Reservation) end(ctx context.Context, actual int64, run runScript) erro
 	}
 	if actual == c.n {
 		sent, err := l.ending.Do(ctx, c)
-		if err == nil {
-			return c.err
+		if err = settled(err); err == nil {
+			err = c.err
 		}
-		if sent == nil { // its permit would be held for the rest of its lease
+		if err != nil && sent == nil && ctx.Err() != nil { // its permit would be held for the rest of its lease
+			c.err = nil
 			go func() { _, _ = l.ending.Do(context.WithoutCancel(ctx), c) }()
 		}
-		return settled(err)
+		return err
 	}
 	// It is more than twice what any limit holds, and exact in Lua.
 	actual = min(actual, exact/4)

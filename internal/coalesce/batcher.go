@@ -110,6 +110,10 @@ func (b *Batcher[Q, A]) more() bool {
 func (b *Batcher[Q, A]) take() []ask[Q, A] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	select {
+	case <-b.full: // it was about these
+	default:
+	}
 	n, bytes := 0, 0
 	for n < min(len(b.waiting), maxShared) && bytes < maxSharedBytes {
 		if b.Size != nil {
