@@ -42,27 +42,25 @@ as well.`,
 
 func audit(cmd *cobra.Command, o *options, name string, n int) error {
 	ctx := cmd.Context()
+	if n < 1 || n > operate.MaxAudit {
+		return &program.UsageError{Err: fmt.Errorf("--number: %d must be 1 to %d", n, operate.MaxAudit)}
+	}
 	if o.json {
 		return auditJSON(cmd, o, name, n)
 	}
-	read := func(ctx context.Context, client redis.UniversalClient, name string) ([]operate.AuditEntry, error) {
+	all, unread, err := readQueues(ctx, o, name, readPatience, func(ctx context.Context, client redis.UniversalClient, name string) ([]operate.AuditEntry, error) {
 		return operate.Audit(ctx, client, name, n)
+	})
+	if name == "" && ctx.Err() == nil { // changes of API keys, which may be elsewhere than all queues
+		ofKeys, keysErr := keysAudit(ctx, o, n)
+		if keysErr == nil {
+			all, err = append(all, ofKeys), nil
+		} else if err == nil {
+			unread = append(unread, keysErr)
+		}
 	}
-	all, unread, err := readQueues(ctx, o, name, readPatience, read)
 	if err != nil {
 		return err
-	}
-	if name == "" { // changes of API keys
-		client, err := o.connect(ctx)
-		if err != nil {
-			return err
-		}
-		defer client.Close()
-		ofKeys, err := read(ctx, client, "")
-		if err != nil {
-			unread = append(unread, err)
-		}
-		all = append(all, ofKeys)
 	}
 	entries := slices.Concat(all...)
 	slices.SortStableFunc(entries, func(a, b operate.AuditEntry) int { return b.At.Compare(a.At) })
@@ -78,6 +76,16 @@ func audit(cmd *cobra.Command, o *options, name string, n int) error {
 			printable(what(e)), count, printable(cmp.Or(e.Reason, "-")))
 	}
 	return cmp.Or(w.Flush(), partly(unread))
+}
+
+// keysAudit returns the changes of API keys.
+func keysAudit(ctx context.Context, o *options, n int) ([]operate.AuditEntry, error) {
+	client, err := o.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	return operate.Audit(ctx, client, "", n)
 }
 
 func auditJSON(cmd *cobra.Command, o *options, name string, n int) error {

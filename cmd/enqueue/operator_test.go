@@ -92,7 +92,7 @@ func TestVerbCommands(t *testing.T) {
 	if out, _, _ := run("audit", "-n", "3"); strings.Count(out, "\n") != 4 || !strings.Contains(out, "after all") || strings.Contains(out, "hush") {
 		t.Errorf("audit: %q", out)
 	}
-	if _, errText, code := run("audit", "-n", "0"); code != exitUsage {
+	if _, errText, code := run("audit", "-n", "-1"); code != exitUsage || strings.Count(errText, "must be") != 1 {
 		t.Errorf("audit of 0: %q %d", errText, code)
 	}
 }
