@@ -74,7 +74,7 @@ test: export GOFLAGS += $(LEAN)
 test: deps ## Run what CI runs: deps, lint and all tests
 	$(COMPILE) build $(PKGS)
 	@$(MAKE) --no-print-directory -j $(AT_ONCE) test-lint test-models test-timed test-core test-limiter test-parts test-modules test-bench
-	$(if $(ALONE),$(GO) list $(PKGS) | grep -E '$(ALONE)' | xargs -r $(PLAIN) $(TESTFLAGS))
+	$(if $(ALONE),$(GO) list $(PKGS) | grep -E '$(ALONE)' | xargs -r $(PLAIN) $(AHEAD) $(TESTFLAGS))
 
 # The packages tested with the race detector.
 RACED := $(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' $(PKGS) | grep -vE '$(MODELS)|$(RACELESS)'

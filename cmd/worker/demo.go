@@ -261,9 +261,9 @@ func (d *demo) account(ctx context.Context) error {
 		return fmt.Errorf("the providers accepted %d calls of jobs that are not done as far as Redis knows", books.unknown)
 	case books.unseen > max(books.outside(), 0):
 		return fmt.Errorf("%d jobs are done as far as Redis knows, and no provider saw their calls", books.unseen)
-	case refused.violations > 0 && d.pace.late():
-		return tooBusyError{fmt.Errorf("machine too busy to judge: the providers saw %d violations, such as a call %s, but a process that only keeps time was more than %v late, too",
-			refused.violations, refused.example, wayBound)}
+	case refused.violations > 0 && d.pace.excuses(refused.violations):
+		return tooBusyError{fmt.Errorf("machine too busy to judge: the providers saw %d violations, such as a call %s, but a process that only keeps time was more than %v late at %d moments, too",
+			refused.violations, refused.example, wayBound, d.pace.Late)}
 	case refused.violations > 0:
 		return fmt.Errorf("the providers saw %d violations, such as a call %s", refused.violations, refused.example)
 	}

@@ -19,6 +19,7 @@ import (
 // pace is what a pacer measured: how punctual a program can be on this machine.
 type pace struct {
 	Slots  int           // moments at which it had something to send
+	Late   int           // of them, for which a call that left in time could be refused
 	Missed int           // of them, for which it was so late that the worker would not have sent
 	Worst  time.Duration // the most that anything arrived late
 }
@@ -36,8 +37,9 @@ const (
 	missedBound = 0.001
 )
 
-// late tells whether the machine alone can make a provider refuse calls.
-func (p pace) late() bool { return p.Worst > wayBound }
+// excuses tells whether the machine alone can have made providers refuse so many calls: at each late moment one call of
+// each limit.
+func (p pace) excuses(refused int64) bool { return refused <= int64(p.Late*len(bindingLimits)) }
 
 // busy tells whether the machine had too little time to use limits up.
 func (p pace) busy() bool { return float64(p.Missed) > missedBound*float64(p.Slots) }
@@ -48,7 +50,7 @@ func (p pace) String() string {
 	switch {
 	case p.busy():
 		verdict = "busy"
-	case p.late():
+	case p.Late > 0:
 		verdict = "not busy, but late at times"
 	}
 	return fmt.Sprintf("a process that only keeps time missed %d of %d and was up to %.1f ms late, so this machine was %s",
@@ -177,6 +179,9 @@ func runPacer(input io.Reader, output io.Writer) (pace, error) {
 		late := time.Since(began) - time.Duration(binary.BigEndian.Uint64(message[:]))
 		measured.Slots++
 		measured.Worst = max(measured.Worst, late)
+		if late > wayBound {
+			measured.Late++
+		}
 		if late > tooLate {
 			measured.Missed++
 		}
