@@ -134,6 +134,28 @@ func TestReserveOfASide(t *testing.T) {
 	}
 }
 
+// TestDirectBesideDamagedLimits: calls that have begun keep their places, and give them back, while nobody can read the limits.
+func TestDirectBesideDamagedLimits(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, limitsOf(limits.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}), nil)
+	client, key := r.server.Client(), store.Key(r.queue, "permits:one:")
+	p, err := r.client.Take(t.Context(), r.call("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.HSet(t.Context(), store.Key(r.queue, "limits"), "*", "{")
+	ends := client.ZScore(t.Context(), key, p.id).Val()
+	if _, err := p.end(t.Context(), "renew", fmt.Sprint(time.Hour.Microseconds())); err != nil {
+		t.Error(err)
+	}
+	if later := client.ZScore(t.Context(), key, p.id).Val(); later <= ends {
+		t.Errorf("renewed, it ends at %.0f, no later than %.0f", later, ends)
+	}
+	if err := p.Release(t.Context()); err != nil || client.ZCard(t.Context(), key).Val() != 0 {
+		t.Errorf("its place is kept, %v", err)
+	}
+}
+
 // TestDirectConcurrency: a direct call in flight holds its place, also if it takes longer than its lease, and while
 // the chores of workers look for places of jobs that are gone. The job that waits for it goes when it is released.
 func TestDirectConcurrency(t *testing.T) {

@@ -17,6 +17,9 @@ import (
 	"github.com/headgate/headgate/queue/workers"
 )
 
+// lateSought is how long a job that is not where it was is looked for: that of a tenant that moves is somewhere else by then.
+const lateSought = time.Minute
+
 // endLate ends a run that has lost its job: this worker did not renew its leases for so long
 // that another one recovered the job. endLate still records that the run did not crash, and
 // whether its call succeeded. The job may have moved to another partition since, with its tenant.
@@ -25,17 +28,21 @@ func (g *gate) endLate(job *Running, v verdict) verdict {
 	if v.outcome == lifecycle.Done {
 		succeeded = 1
 	}
-	home := g.queue
+	home, began := g.queue, time.Now()
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
 		reply, err := store.LateScript.Run(ctx, g.redis, store.ScriptKeys(home), home, job.ID, job.owner, job.tenant(), job.kind(),
 			succeeded, string(v.result), string(v.answer), job.Attempt, v.took.Microseconds())
 		cancel()
-		if err == nil && reply == int64(-1) {
+		if gone := reply == int64(-2); err == nil && (gone || reply == int64(-1)) {
 			var now string
-			if now, err = g.homeOf(job); err == nil && now != home {
+			now, err = g.homeOf(job)
+			switch {
+			case err == nil && now != home:
 				home = now
 				continue
+			case gone && time.Since(began) > lateSought:
+				err = nil // the job was deleted, and its tenant is not known any more
 			}
 		}
 		if err == nil {

@@ -166,15 +166,19 @@ func (p *Permit) place() (of accepted, permits string) {
 func (p *Permit) follow(ctx context.Context, try int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	was, tenant, routes := p.of.home, store.Unescape(p.of.tenant), p.client.routes
-	routes.forget(was)
-	home, err := routes.homeIn(ctx, p.of.queue(), tenant, try)
+	of, tenant, routes := p.of, store.Unescape(p.of.tenant), p.client.routes
+	routes.forget(of.home)
+	home, err := routes.homeIn(ctx, of.queue(), tenant, try)
 	if err != nil {
 		return err
 	}
-	p.of.home, p.permits = home, strings.ReplaceAll(p.permits, store.Key(was, ""), store.Key(home, ""))
-	if err := routes.locate(ctx, Job{Kind: p.of.kind, Tenant: tenant}, &p.of); !errors.Is(err, errNoPartition) {
+	of.home = home
+	if err := routes.locate(ctx, Job{Kind: of.kind, Tenant: tenant}, &of); errors.Is(err, errNoPartition) {
+		return nil // the next try finds it
+	} else if err != nil {
 		return err
 	}
-	return nil // the next try finds it
+	p.permits = strings.ReplaceAll(p.permits, store.Key(p.of.home, ""), store.Key(home, ""))
+	p.of = of
+	return nil
 }

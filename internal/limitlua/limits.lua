@@ -342,7 +342,7 @@ function make.rate()
     remember(s, now, tat - now)
     local units = frac + n * limit.p
     local whole = math.floor(units / limit.r)
-    local most = math.max(now, s.last) + (limit.b > 0 and 2 * size(limit) or limit.ahead)
+    local most = math.max(now, s.last) + (limit.b > 0 and 2 * size(limit) or YEAR)
     if tat + whole > most then
       s.tat, s.frac = math.max(tat, most), tat > most and frac or 0
     else
@@ -399,7 +399,7 @@ end
 -- to hand it over, and to spread those that are handed over at once.
 local accounted_within = 25000
 
--- limit_account_within makes that longer.
+-- limit_account_within makes that longer, for slots that last longer because earlier ones were missed.
 local function limit_account_within(us) accounted_within = math.max(accounted_within, us) end
 
 -- holder gives the kinds lease, quota and pool what they have in common. A holder has a state and a name of its
@@ -790,10 +790,9 @@ function make.window()
   end
 
   function k.charge(limit, s, now, n)
-    if s.start <= now then
-      k.commit(limit, s, now, now, 0) -- its window is the current one now
-    end
-    s.used, s.at = charged(s.used, n, 2 * limit.b), now -- if not, a later window was used already
+    -- If a later window was used already, it is charged.
+    if s.start <= now then k.commit(limit, s, now, now, 0) end
+    s.used, s.at = charged(s.used, n, 2 * limit.b), now
   end
 
   function k.owed(limit, s, now)
@@ -1247,9 +1246,9 @@ local function limit_turn(limit, s, now)
       s.k.blank(s, now)
       if alone ~= 'permits' then
         s.k.sync(limit, s, now)
-        -- A queue without a bound takes over as many as it grants slots for, in exact integers.
+        -- A queue without a bound takes over what a year admits, in exact integers.
         local most = limit.b
-        if most == 0 then most = math.max(1, math.floor(math.min(limit.ahead * limit.r, 2 ^ 52) / limit.p)) end
+        if most == 0 then most = math.max(1, math.floor(math.min(YEAR * limit.r, 2 ^ 52) / limit.p)) end
         used = math.min(used, most)
         if used > 0 and (not limit.c or window_at(limit, base)) then
           s.k.commit(limit, s, now, base, used)

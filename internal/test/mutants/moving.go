@@ -47,15 +47,15 @@ var movingMutants = []mutant{
 		"missing write", "a tenant that moves has no more calls in flight than before", "queue TestDirectCallsOfATenantThatMoves",
 	},
 	{
-		"queue/internal/store/direct_end.lua", `if not is_home(ARGV[13], tenant) then return -1 end`, ``,
+		"queue/internal/store/direct_end.lua", `if not is_home(ARGV[13], tenant, read('HGET', headgate .. 'limits', 'layout') or '') then return -1 end`, ``,
 		"missing check", "a call that ends after its tenant has moved gives its place back", "queue TestDirectCallsOfATenantThatMoves",
 	},
 	{
-		"queue/internal/store/late.lua", `away = read('EXISTS', key) == 0 or read('HEXISTS', headgate .. 'leaving', id) == 1`, `away = read('EXISTS', key) == 0`,
+		"queue/internal/store/late.lua", `if read('EXISTS', key) == 0 then away = -2 elseif read('HEXISTS', headgate .. 'leaving', id) == 1 then away = -1 end`, `if read('EXISTS', key) == 0 then away = -2 end`,
 		"missing condition", "a call that succeeded is not made again while its job moves", "queue TestLateEndOfAJobThatMoved",
 	},
 	{
-		"queue/late.go", `if err == nil && reply == int64(-1) {`, `if err == nil && reply == int64(-2) {`,
+		"queue/late.go", `if gone := reply == int64(-2); err == nil && (gone || reply == int64(-1)) {`, `if gone := reply == int64(-2); err == nil && !gone && reply == int64(-1) {`,
 		"missing branch", "a call that succeeded is not made again after its job has moved", "queue TestLateEndOfAJobThatMoved",
 	},
 	{

@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/mover"
@@ -49,6 +50,38 @@ func TestPublishedAgainAtTheEnd(t *testing.T) {
 	publish(2)
 	if now := limits("q@2"); !maps.Equal(now, ended) {
 		t.Errorf("the other partition has\n%q\nwant\n%q", now, ended)
+	}
+}
+
+// TestKeysOfALateTenant: what a tenant used who came to its old partition just before that took no new ones any more moves
+// with it, although it has no jobs.
+func TestKeysOfALateTenant(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client, ctx := server.Client(), t.Context()
+	for _, n := range []int{1, 2} {
+		if err := operate.Publish(ctx, client, setOf(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := store.ReadLayout(ctx, client, "q")
+	if err != nil || l.From == nil {
+		t.Fatal(l, err)
+	}
+	who := tenant(0)
+	for i := 1; l.Home(who) != "q@2"; i++ {
+		who = tenant(i)
+	}
+	name := "adapt:tenant:" + rediskey.Escape(who)
+	late := &before{name: "evalsha", word: store.WholeQueue, do: func() {
+		client.Set(ctx, store.Key("q", name), "512 1024 1795000000000000 1024 0", time.Hour)
+	}}
+	hooked := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer hooked.Close()
+	hooked.AddHook(late)
+	(&mover.Mover{Of: l, Worker: "w", Longest: time.Minute, Redis: hooked, Logger: slog.New(slog.DiscardHandler)}).Run(ctx)
+	if text := client.Get(ctx, store.Key("q@2", name)).Val(); text == "" {
+		t.Error("what it used is not where it has arrived")
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 type Mover struct {
 	Of      partition.Layout // From says where the tenants are
 	Worker  string           // its id
-	Longest time.Duration    // that a call of this worker can take
+	Longest time.Duration    // that a call of this worker can take, and for how long it waits for those of recovered jobs
 	Redis   redis.UniversalClient
 	Logger  *slog.Logger
 
@@ -93,7 +93,7 @@ func (m *Mover) move(ctx context.Context) error {
 			}
 		}
 		for _, home := range m.Of.From.Names() {
-			if err := m.empty(ctx, home, false); err != nil {
+			if err := m.empty(ctx, home, true); err != nil { // a direct call leaves only keys
 				return fmt.Errorf("from %s: %w", home, err)
 			}
 		}

@@ -167,12 +167,9 @@ func (c *carrier) rest(ctx context.Context) error {
 			scopes[tenant] = append(scopes[tenant], scope)
 		}
 	}
-	n := 0
 	for tenant, arrives := range c.to {
-		if n++; n%atATime == 0 { // this can take longer than the role lasts
-			if err := c.lead(ctx); err != nil {
-				return err
-			}
+		if err := c.keep(ctx); err != nil {
+			return err
 		}
 		var there, here writes
 		if err := c.values(ctx, keys[tenant], &there); err != nil {
@@ -221,9 +218,15 @@ func pauseKept(text string) int64 {
 	return until
 }
 
+// directLasts is how long the permit of a direct call lasts that moves, as one that was just renewed.
+const directLasts = 30 * time.Second
+
 // values adds the writes that copy strings, lists and the permits of direct calls.
 func (c *carrier) values(ctx context.Context, names []string, to *writes) error {
 	for some := range slices.Chunk(names, atATime) {
+		if err := c.keep(ctx); err != nil {
+			return err
+		}
 		err := c.do(ctx, func(ctx context.Context) error {
 			var added writes
 			err := c.copies(ctx, some, &added)
@@ -266,6 +269,7 @@ func (c *carrier) copies(ctx context.Context, names []string, to *writes) error 
 		return err
 	}
 	for i, name := range names {
+		key := store.Key(c.home, name)
 		const endless = -1 // others have expired meanwhile
 		if left[i].Val() <= 0 && left[i].Val() != endless {
 			continue
@@ -283,14 +287,22 @@ func (c *carrier) copies(ctx context.Context, names []string, to *writes) error 
 				to.add(words...)
 			}
 		case permits[i] != nil && len(permits[i].Val()) > 0:
-			// No job of the tenant has begun, so these are of direct calls, which go on meanwhile.
+			// No job of the tenant has begun, so these are of direct calls, which go on meanwhile. They could not be
+			// renewed while the tenant was on its way.
+			now, err := store.Time(ctx, c.Redis, key)
+			if err != nil {
+				return err
+			}
+			lapse := now.Add(directLasts)
 			for some := range slices.Chunk(permits[i].Val(), atATime) {
 				words := []any{"ZADD", name}
 				for _, one := range some {
-					words = append(words, strconv.FormatFloat(one.Score, 'f', 0, 64), one.Member)
+					words = append(words, strconv.FormatFloat(max(one.Score, float64(lapse.UnixMicro())), 'f', 0, 64), one.Member)
 				}
 				to.add(words...)
 			}
+			to.add("PEXPIRE", name, max(left[i].Val(), directLasts+2*time.Second).Milliseconds())
+			continue
 		default:
 			continue
 		}

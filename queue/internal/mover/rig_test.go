@@ -123,7 +123,7 @@ func fill(t *testing.T, server *redistest.Server, n int) {
 	client.Set(ctx, store.Key(home, "adapt:tenant:"+rediskey.Escape(tenant(5))), "512 1024 1795000000000000 1024 0", time.Hour)
 	home = partition.Layout{Queue: "q", N: n}.Home(tenant(6))
 	calls := store.Key(home, "permits:calls:"+rediskey.Escape(tenant(6)))
-	client.ZAdd(ctx, calls, redis.Z{Score: 1_795_000_000_000_000, Member: "*a direct call"}, redis.Z{Score: 1_795_000_000_000_001, Member: "*another one"})
+	client.ZAdd(ctx, calls, redis.Z{Score: 1_995_000_000_000_000, Member: "*a direct call"}, redis.Z{Score: 1_995_000_000_000_001, Member: "*another one"})
 	client.Expire(ctx, calls, time.Hour)
 }
 

@@ -50,7 +50,7 @@ func (g *givingUp) all() []time.Time {
 }
 
 // TestLongCalls: a tenant moves whose calls take longer than the role of mover lasts, and longer than those of the
-// workers that move it.
+// workers that move it. Another one that comes meanwhile does not wait for these calls.
 func TestLongCalls(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
@@ -68,15 +68,20 @@ func TestLongCalls(t *testing.T) {
 		return l
 	}
 	publish(1)
-	moves := ""
-	for i := 0; moves == ""; i++ {
+	var moving []string
+	for i := 0; len(moving) < 2; i++ {
 		if (partition.Layout{Queue: "q", N: 2}).Home(tenant(i)) != "q" {
-			moves = tenant(i)
+			moving = append(moving, tenant(i))
 		}
 	}
-	if _, err := queue.NewClient(client).Enqueue(ctx, queue.Job{Kind: "call", Queue: "q", Tenant: moves, Payload: "x"}); err != nil {
-		t.Fatal(err)
+	moves, comes := moving[0], moving[1]
+	enqueue := func(tenant string) {
+		t.Helper()
+		if _, err := queue.NewClient(client).Enqueue(ctx, queue.Job{Kind: "call", Queue: "q", Tenant: tenant, Payload: "x"}); err != nil {
+			t.Fatal(err)
+		}
 	}
+	enqueue(moves)
 	client.HSet(ctx, asynqwire.Key("q", "t:calls"), "state", "active", "group", rediskey.Escape(moves)+";kind=call;model=")
 	client.LPush(ctx, asynqwire.Key("q", "active"), "calls")
 
@@ -90,9 +95,16 @@ func TestLongCalls(t *testing.T) {
 	for len(gaveUp.all()) < 2 {
 		time.Sleep(10 * time.Millisecond)
 	}
+	enqueue(comes)
 	time.Sleep(time.Until(gaveUp.all()[1].Add(7500 * time.Millisecond))) // less than 8 s, more than 5 s + 2 s
 	if n := len(gaveUp.all()); n > 2 {
 		t.Errorf("the tenant was stopped for only %v", gaveUp.all()[2].Sub(gaveUp.all()[1]))
+	}
+	for began := time.Now(); client.HGet(ctx, store.MovesKey("q"), rediskey.Escape(comes)).Val() != store.MoveGone; time.Sleep(10 * time.Millisecond) {
+		if time.Since(began) > 10*time.Second {
+			t.Error("a tenant without calls waits for those of another one, for which it is waited for 16 s")
+			break
+		}
 	}
 	client.LRem(ctx, asynqwire.Key("q", "active"), 0, "calls")
 	movers.Wait()

@@ -27,8 +27,7 @@ const (
 	// have their turn again later, and are waited for longer.
 	idleFor = 2 * time.Second
 
-	// maxPatience only keeps a doubled time from overflowing: a wait ends with the last call. Longest could be too
-	// short for the calls of other workers.
+	// maxPatience only keeps a doubled time from overflowing: a wait ends with the last call, of whichever worker.
 	maxPatience = 24 * time.Hour
 
 	idleLook = 20 * time.Millisecond
@@ -38,6 +37,7 @@ const (
 // empty moves all tenants of a partition that the new layout has elsewhere.
 // byKeys: also those that have nothing there but keys.
 func (m *Mover) empty(ctx context.Context, home string, byKeys bool) error {
+	var busy []string // in the last pass; they do not share a round with others, who would stand still as long as they
 	for patience := idleFor; ; patience, byKeys = min(2*patience, maxPatience), false {
 		states, err := m.states(ctx, home)
 		if err != nil {
@@ -53,14 +53,25 @@ func (m *Mover) empty(ctx context.Context, home string, byKeys bool) error {
 		if len(tenants) == 0 {
 			return nil
 		}
-		rounds := min(max(1, int(jobs/jobsInRound), len(tenants)/tenantsInRound), maxRounds, len(tenants))
-		for round := range slices.Chunk(tenants, (len(tenants)+rounds-1)/rounds) {
-			if err := m.lead(ctx); err != nil {
+		others := without(tenants, busy)
+		again := without(tenants, others)
+		busy = nil
+		if len(others) > 0 {
+			rounds := min(max(1, int(jobs/jobsInRound), len(others)/tenantsInRound), maxRounds, len(others))
+			for round := range slices.Chunk(others, (len(others)+rounds-1)/rounds) {
+				some, err := m.round(ctx, home, round, idleFor)
+				if err != nil {
+					return err
+				}
+				busy = append(busy, some...)
+			}
+		}
+		if len(again) > 0 {
+			some, err := m.round(ctx, home, again, patience)
+			if err != nil {
 				return err
 			}
-			if err := m.round(ctx, home, round, patience); err != nil {
-				return err
-			}
+			busy = append(busy, some...)
 		}
 	}
 }
@@ -174,39 +185,41 @@ func (m *Mover) leaving(ctx context.Context, home string, byKeys bool) (tenants 
 	return slices.Sorted(maps.Keys(found)), jobs, nil
 }
 
-// round moves those tenants of a partition whose calls end within a time.
-func (m *Mover) round(ctx context.Context, home string, tenants []string, patience time.Duration) error {
-	tenants, err := m.set(ctx, home, "", store.MoveStop, tenants)
-	if err != nil {
-		return err
+// round moves those tenants of a partition whose calls end within a time, and returns the others.
+func (m *Mover) round(ctx context.Context, home string, tenants []string, patience time.Duration) (busy []string, err error) {
+	if err := m.lead(ctx); err != nil {
+		return nil, err
+	}
+	if tenants, err = m.set(ctx, home, "", store.MoveStop, tenants); err != nil {
+		return nil, err
 	}
 	store.AnnounceToAll(ctx, m.Redis, home)
 	idle, err := m.idle(ctx, home, tenants, patience)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if busy := without(tenants, idle); len(busy) > 0 {
+	if busy = without(tenants, idle); len(busy) > 0 {
 		if _, err := m.set(ctx, home, store.MoveStop, "", busy); err != nil {
-			return err
+			return nil, err
 		}
 		if err := m.replan(ctx, home, busy); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if len(idle) == 0 {
-		return nil
+		return busy, nil
 	}
 	token := rand.Text()
 	for to, some := range m.byDestination(home, idle) {
 		if _, err := m.set(ctx, to, "*", store.MoveComes+token, some); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	gone, err := m.set(ctx, home, store.MoveStop, store.MoveLeft+token, idle)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return m.carry(ctx, home, token, gone)
+	return busy, m.carry(ctx, home, token, gone)
 }
 
 // set sets the state of those tenants that have a state, and returns who has the new one.

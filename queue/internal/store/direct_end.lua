@@ -18,7 +18,7 @@
 local now = clock()
 local id, tenant, attributes, cost, more, permits, marks = unpack(ARGV, 3, 9)
 local slot, what, actual = tonumber(ARGV[10]), ARGV[11], ARGV[12]
-if not is_home(ARGV[13], tenant) then return -1 end
+if not is_home(ARGV[13], tenant, read('HGET', headgate .. 'limits', 'layout') or '') then return -1 end
 
 if what == 'renew' then
   for key in permits_read(permits) do

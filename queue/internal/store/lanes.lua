@@ -122,9 +122,10 @@ end
 
 -- is_home returns whether a caller that knows a layout may add jobs of a tenant here. A tenant that moves has
 -- two partitions, and takes jobs in the first until its own go, and in the second after they came.
-local function is_home(layout, tenant)
+-- latest is the layout of the queue; nil: that of its limits, which then have to be readable.
+local function is_home(layout, tenant, latest)
   local sum, side = string.match(layout, '^(.-)([<>]?)$')
-  if sum ~= config().layout then return false end
+  if sum ~= (latest or config().layout) then return false end
   if side == '' then return true end
   local moves = read('HMGET', headgate .. 'moves', tenant, '*')
   if side == '>' then return moves[1] == 'here' end
@@ -291,7 +292,7 @@ local growth
 local function ramps()
   if growth then return growth end
   local KEPT_MS = 2592000000 -- a sender that was quiet for 30 days, or two periods, begins anew
-  local RENEWED_US = 86400000000 -- how long after it was kept the last time it is kept again, if no call was counted
+  local RENEWED_US = 86400000000 -- how old a state is that a call keeps without being counted
   local TELL = 18000 -- what 20 calls leave in a state
   local KEEPS, ONE = 0.99, 1000
   local planned = {} -- the states that this script has planned, by bucket

@@ -11,16 +11,16 @@
 -- ARGV[6]   '1': the call succeeded
 -- ARGV[7]   its result
 -- ARGV[8]   its answer, ARGV[9] attempt, ARGV[10] took_us
--- Returns   1 if this call made the job done; -1 if the job is not here, or on its way to another
---           partition; else 0, for example if the job was deleted and enqueued again
+-- Returns   1 if this call made the job done; -1 if the job is on its way to another partition, -2 if it is
+--           not here; else 0, for example if the job was deleted and enqueued again
 -- Bound: one job.
 -- Full memory: it runs (allow-oom), as settle.lua does: a job ends, and keeps a bounded result.
 local now = clock()
 local id, owner, tenant, kind, succeeded = unpack(ARGV, 2, 6)
 local key = task_key(id)
-local done, away = false, false
+local done, away = false, nil
 local understood = attempt('job ' .. id, function()
-  away = read('EXISTS', key) == 0 or read('HEXISTS', headgate .. 'leaving', id) == 1
+  if read('EXISTS', key) == 0 then away = -2 elseif read('HEXISTS', headgate .. 'leaving', id) == 1 then away = -1 end
   if away then return end
   local task = read('HMGET', key, 'state', 'group', 'hg_lost', 'hg_crashes', 'hg_done', 'hg_unique', 'hg_permits', 'hg_owner', 'hg_beside', 'hg_body')
   local counted, others = nil, {}
@@ -60,5 +60,5 @@ local understood = attempt('job ' .. id, function()
     plan('HSET', key, 'hg_beside', int(math.max(tonumber(task[9] or 0) - 1, 0)), 'hg_crashes', int(math.min(crashes, 2)))
   end
 end)
-if away then return -1 end
+if away then return away end
 return understood and done and 1 or 0
