@@ -22,6 +22,7 @@ type Progress struct {
 	mu     sync.Mutex
 	conn   *countedConn
 	before int64 // bytes written to the connection by earlier calls
+	hidden bool  // there is a connection, whose bytes are not counted
 	partly bool  // writing the request failed
 	tried  bool  // a connection was requested
 }
@@ -29,13 +30,18 @@ type Progress struct {
 // Watch returns the context with which the call must be made.
 func (p *Progress) Watch(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { p.on(nil) }, // also for a retry by net/http after a broken connection
+		GetConn: func(string) { p.on(nil, false) }, // also for a retry by net/http after a broken connection
 		GotConn: func(info httptrace.GotConnInfo) {
-			conn, ok := info.Conn.(*countedConn)
-			if secure, is := info.Conn.(*tls.Conn); is && !ok {
-				conn, _ = secure.NetConn().(*countedConn) // the handshake has ended
+			conn := info.Conn
+			for { // behind a proxy, TLS can be in TLS; the handshakes have ended
+				secure, is := conn.(*tls.Conn)
+				if !is {
+					break
+				}
+				conn = secure.NetConn()
 			}
-			p.on(conn)
+			counted, is := conn.(*countedConn)
+			p.on(counted, !is)
 		},
 		WroteRequest: func(info httptrace.WroteRequestInfo) {
 			p.mu.Lock()
@@ -45,10 +51,10 @@ func (p *Progress) Watch(ctx context.Context) context.Context {
 	})
 }
 
-func (p *Progress) on(conn *countedConn) {
+func (p *Progress) on(conn *countedConn, hidden bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.conn, p.before, p.partly, p.tried = conn, 0, false, true
+	p.conn, p.before, p.hidden, p.partly, p.tried = conn, 0, hidden, false, true
 	if conn != nil {
 		p.before = conn.written.Load()
 	}
@@ -62,7 +68,7 @@ func (p *Progress) Tried() bool {
 	return p.tried
 }
 
-// Began reports whether at least one byte of the request was written.
+// Began reports whether at least one byte of the request was written. In doubt it returns true.
 func (p *Progress) Began() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,7 +83,9 @@ func (p *Progress) Sent() bool {
 	return p.began() && !p.partly
 }
 
-func (p *Progress) began() bool { return p.conn != nil && p.conn.written.Load() > p.before }
+func (p *Progress) began() bool {
+	return p.hidden || p.conn != nil && p.conn.written.Load() > p.before
+}
 
 // Counted wraps a connection to count the bytes written, for [Progress]. It can be above or
 // below TLS.
@@ -96,15 +104,17 @@ func (c *countedConn) Write(b []byte) (int, error) {
 
 // NeverRepeat keeps net/http from repeating a request by itself. It does that if a reused
 // connection breaks after a request that it considers idempotent, such as a GET or one with an
-// Idempotency-Key. For the provider and for every limit, that is another call. NeverRepeat
-// modifies the request and must be called last.
+// Idempotency-Key or an X-Idempotency-Key. For the provider and for every limit, that is another call.
+// NeverRepeat modifies the request and must be called last.
 //
-// It uses that net/http does not find the key under a lower-case name, and does not resend a body
+// It uses that net/http does not find a key under a lower-case name, and does not resend a body
 // that it cannot rewind. net/http still resends a request of which nothing was written.
 func NeverRepeat(r *http.Request) {
-	if key := r.Header.Values(HeaderIdempotencyKey); len(key) > 0 {
-		r.Header.Del(HeaderIdempotencyKey)
-		r.Header[strings.ToLower(HeaderIdempotencyKey)] = key
+	for _, name := range []string{HeaderIdempotencyKey, "X-" + HeaderIdempotencyKey} {
+		if key := r.Header.Values(name); len(key) > 0 {
+			r.Header.Del(name)
+			r.Header[strings.ToLower(name)] = key
+		}
 	}
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:

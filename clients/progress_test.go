@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -86,7 +87,11 @@ func (b *brokenBody) Read(p []byte) (int, error) {
 // TestNeverRepeat: a kept connection that breaks under a request costs that
 // request, and is not made up for by another one.
 func TestNeverRepeat(t *testing.T) {
-	for _, method := range []string{http.MethodPost, http.MethodGet} {
+	for _, header := range []string{clients.HeaderIdempotencyKey, "X-Idempotency-Key", ""} {
+		method := http.MethodPost
+		if header == "" {
+			method = http.MethodGet
+		}
 		var calls atomic.Int64
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if calls.Add(1) > 1 {
@@ -99,7 +104,9 @@ func TestNeverRepeat(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.Header.Set(clients.HeaderIdempotencyKey, "k")
+			if header != "" {
+				r.Header.Set(header, "k")
+			}
 			clients.NeverRepeat(r)
 			response, err := transport.RoundTrip(r)
 			if err == nil {
@@ -111,8 +118,50 @@ func TestNeverRepeat(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := ask(); err == nil || calls.Load() != 2 {
-			t.Errorf("%s: %d calls, %v; want the second to fail", method, calls.Load(), err)
+			t.Errorf("%s with %q: %d calls, %v; want the second to fail", method, header, calls.Load(), err)
 		}
 		server.Close()
+	}
+}
+
+// TestProgressBehindAProxy: a call that went through a proxy with TLS of its own has been sent.
+func TestProgressBehindAProxy(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	defer server.Close()
+	proxy := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		there, err := net.Dial("tcp", r.Host)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer there.Close()
+		here, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer here.Close()
+		_, _ = io.WriteString(here, "HTTP/1.1 200 OK\r\n\r\n")
+		go func() { _, _ = io.Copy(there, here) }()
+		_, _ = io.Copy(here, there)
+	}))
+	defer proxy.Close()
+	transport := counted(t, server)
+	address, err := url.Parse(proxy.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport.Proxy = http.ProxyURL(address)
+	var p clients.Progress
+	r, err := http.NewRequestWithContext(p.Watch(t.Context()), http.MethodPost, server.URL, strings.NewReader("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response, err := transport.RoundTrip(r); err == nil {
+		response.Body.Close()
+		t.Error("it was answered")
+	}
+	if !p.Began() || !p.Sent() {
+		t.Errorf("began %v, sent %v; want both", p.Began(), p.Sent())
 	}
 }

@@ -122,7 +122,7 @@ func (e end) nextOf(queue string, job *Running) (fields []string, jobs []Job, er
 			return nil, nil, err
 		}
 		payload := map[string]any{"url": next.Callback, "body": body}
-		add("callback", Job{Kind: callbackKind, Tenant: job.Tenant, Payload: payload})
+		add("callback", Job{Kind: CallbackKind, Tenant: job.Tenant, Payload: payload})
 	}
 	return fields, jobs, nil
 }

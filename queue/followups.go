@@ -25,8 +25,10 @@ const (
 	maxChained   = 8
 	maxNextBytes = 256 << 10
 	maxCallback  = 8 << 10
-	callbackKind = "webhook"
 )
+
+// CallbackKind is the kind of the jobs that call [Job.Callback].
+const CallbackKind = "webhook"
 
 // followUps is the content of hg_next.
 type followUps struct {
@@ -139,7 +141,7 @@ func (c *Client) checkNext(ctx context.Context, job Job, now time.Time, path str
 	if problem := callbackProblem(job.Callback); problem != "" {
 		return append(errs, validation.Field(path+"callback", problem))
 	}
-	if _, err := c.routes.homeOf(ctx, Job{Kind: callbackKind}, now, 0); err != nil {
+	if _, err := c.routes.homeOf(ctx, Job{Kind: CallbackKind}, now, 0); err != nil {
 		if wrong, ok := errors.AsType[*validation.Error](err); ok {
 			err = validation.Field(path+"callback", wrong.Reason)
 		}

@@ -235,6 +235,10 @@ type request struct {
 	log    func(operate.AuditEntry)
 }
 
+// param returns a parameter of the URL. [http.Request.FormValue] would read the body, too, of any method, and keep the files in
+// it on disk.
+func (r *request) param(name string) string { return r.URL.Query().Get(name) }
+
 // by returns the operator who makes a change.
 func (r *request) by(reason string) operate.Operator {
 	return operate.Operator{Actor: r.caller.actor(), Reason: reason, Log: r.log}
@@ -260,8 +264,12 @@ func (a *API) serve(route route, w http.ResponseWriter, httpRequest *http.Reques
 	if route.stream != nil || route.most > maxAnswerTime {
 		// These can take longer than the timeouts of the server, and have their own.
 		control := http.NewResponseController(w)
-		_ = control.SetReadDeadline(time.Time{})
 		_ = control.SetWriteDeadline(time.Time{})
+		deadline := time.Time{}
+		if route.stream == nil {
+			deadline = time.Now().Add(a.chunkTime) // until readBody has read all
+		}
+		_ = control.SetReadDeadline(deadline)
 	}
 	if route.stream != nil {
 		if err := route.stream(r); err != nil {

@@ -71,7 +71,7 @@ func (a *API) conformance(r *request) (answer, error) {
 	}
 	defer release()
 	to := time.Now().UTC()
-	query := inspect.ConformanceQuery{From: to.Add(-time.Duration(hours-1) * time.Hour).Truncate(time.Hour), To: to, Tenant: r.FormValue("tenant"), Limit: r.FormValue("limit"), N: n}
+	query := inspect.ConformanceQuery{From: to.Add(-time.Duration(hours-1) * time.Hour).Truncate(time.Hour), To: to, Tenant: r.param("tenant"), Limit: r.param("limit"), N: n}
 	c, err := inspect.ReadConformance(r.Context(), a.config.Redis, r.PathValue("q"), query)
 	if err == nil {
 		err = operate.NameCauses(r.Context(), a.config.Redis, r.PathValue("q"), &c)

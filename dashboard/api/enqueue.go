@@ -176,6 +176,9 @@ func readBody(r *request, most int64) ([]byte, error) {
 	}
 	// Memory is taken as the body comes: its length is only what the client says.
 	text, err := io.ReadAll(http.MaxBytesReader(r.w, r.Body, most))
+	if err == nil { // else the server reads the rest
+		_ = http.NewResponseController(r.w).SetReadDeadline(time.Time{}) // it would end what takes longer, as if the client had left
+	}
 	return text, bodyError(err)
 }
 

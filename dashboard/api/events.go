@@ -47,7 +47,7 @@ type redisJSON struct {
 
 // events streams server-sent events.
 func (a *API) events(r *request) error {
-	only, tenant := r.FormValue("queue"), r.FormValue("tenant")
+	only, tenant := r.param("queue"), r.param("tenant")
 	if tenant != "" && !r.caller.mayTenant(tenant) {
 		return otherTenant(tenant)
 	}

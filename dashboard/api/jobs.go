@@ -22,11 +22,11 @@ type rowJobJSON struct {
 // jobs lists jobs in one state.
 func (a *API) jobs(r *request) (answer, error) {
 	query := inspect.JobQuery{
-		State: lifecycle.State(r.FormValue("state")), Tenant: r.FormValue("tenant"), Kind: r.FormValue("kind"),
-		Reason: r.FormValue("reason"), Cursor: r.FormValue("cursor"),
+		State: lifecycle.State(r.param("state")), Tenant: r.param("tenant"), Kind: r.param("kind"),
+		Reason: r.param("reason"), Cursor: r.param("cursor"),
 	}
 	var err error
-	if query.Group, err = readGroup([]byte(r.FormValue("group"))); err != nil {
+	if query.Group, err = readGroup([]byte(r.param("group"))); err != nil {
 		return answer{}, err
 	}
 	if query.Limit, err = number(r, "limit", 50, 200); err != nil {
@@ -178,7 +178,7 @@ type failureJSON struct {
 
 // failures groups archived jobs by reason.
 func (a *API) failures(r *request) (answer, error) {
-	groups, err := a.inspector.Failures(r.Context(), r.PathValue("q"), r.FormValue("tenant"))
+	groups, err := a.inspector.Failures(r.Context(), r.PathValue("q"), r.param("tenant"))
 	if err != nil {
 		return answer{}, err
 	}

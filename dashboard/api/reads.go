@@ -195,9 +195,9 @@ func (r *request) rowOf(t inspect.TenantRow) rowJSON {
 
 // tenants lists all tenants, or only the caller's.
 func (a *API) tenants(r *request) (answer, error) {
-	query := inspect.TenantQuery{Search: r.FormValue("search"), Only: inspect.TenantFilter(r.FormValue("only")), Sort: inspect.TenantSort(r.FormValue("sort"))}
+	query := inspect.TenantQuery{Search: r.param("search"), Only: inspect.TenantFilter(r.param("only")), Sort: inspect.TenantSort(r.param("sort"))}
 	var orderErr, offsetErr, limitErr error
-	switch order := r.FormValue("order"); order {
+	switch order := r.param("order"); order {
 	case "":
 		query.Ascending = query.Sort == inspect.ByTenant
 	case "asc", "desc":

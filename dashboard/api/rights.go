@@ -142,6 +142,11 @@ func (a *API) mayEnqueue(ctx context.Context, c caller, job *queue.Job, tenant s
 			job.Account = queue.SharedAccount
 		}
 	}
+	if job.Callback != "" { // it is such a job
+		if err := a.mayEnqueue(ctx, c, &queue.Job{Kind: queue.CallbackKind}, tenant, since); err != nil {
+			return err
+		}
+	}
 	for _, next := range []*queue.Job{job.OnSuccess, job.OnFailure} {
 		if err := a.mayEnqueue(ctx, c, next, tenant, since); err != nil {
 			return err

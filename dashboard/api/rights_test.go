@@ -34,7 +34,7 @@ func TestKeyOfSomeQueuesAndKinds(t *testing.T) {
 		Key{ID: "kind", Scopes: []Scope{Enqueue, Read, Operate}, Kinds: []string{"mail"}})
 	limit := limits.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1), Per: []string{"tenant"}}
 	if err := operate.Publish(t.Context(), r.redis, limits.Set{Queues: map[string]limits.Queue{
-		"mine": {Limits: []limits.Limit{limit}}, "theirs": {Kinds: []string{"routed", "mail"}, Limits: []limits.Limit{limit}},
+		"mine": {Limits: []limits.Limit{limit}}, "theirs": {Kinds: []string{"routed", "mail", "webhook"}, Limits: []limits.Limit{limit}},
 	}}); err != nil {
 		t.Fatal(err)
 	}
@@ -50,6 +50,9 @@ func TestKeyOfSomeQueuesAndKinds(t *testing.T) {
 	r.want(403, "not valid for queue theirs", "POST", "/jobs", job("theirs", "mail"))
 	r.want(403, "not valid for queue theirs", "POST", "/jobs", `{"kind":"routed","tenant":"acme","payload":1}`) // goes there unless told otherwise
 	r.want(403, "not valid for queue theirs", "POST", "/jobs", strings.TrimSuffix(job("mine", "mail"), "}")+`,"on_failure":`+job("theirs", "mail")+"}")
+	for _, callback := range []string{`,"callback":"https://a.example/"}`, `,"on_success":` + strings.TrimSuffix(job("mine", "mail"), "}") + `,"callback":"https://a.example/"}}`} {
+		r.want(403, "not valid for queue theirs", "POST", "/jobs", strings.TrimSuffix(job("mine", "mail"), "}")+callback)
+	}
 	r.want(207, `"refused":1`, "POST", "/jobs/batch", job("mine", "mail")+"\n"+job("theirs", "mail"), "Content-Type", ndjson)
 	for _, path := range []string{"", "/history", "/shares", "/tenants", "/tenants/acme", "/jobs?state=waiting", "/jobs/" + mail, "/failures", "/conformance", "/limits"} {
 		r.want(403, "not valid for this queue", "GET", "/queues/theirs"+path, "")
@@ -77,6 +80,7 @@ func TestKeyOfSomeQueuesAndKinds(t *testing.T) {
 	r.want(202, "", "POST", "/jobs", job("mine", "mail"))
 	r.want(403, "not valid for this kind", "POST", "/jobs", job("mine", "call"))
 	r.want(403, "not valid for this kind", "POST", "/jobs", strings.TrimSuffix(job("mine", "mail"), "}")+`,"on_success":`+job("mine", "call")+"}")
+	r.want(403, "not valid for this kind", "POST", "/jobs", strings.TrimSuffix(job("mine", "mail"), "}")+`,"callback":"https://a.example/"}`)
 	at := "/queues/theirs"
 	r.want(404, "There is no job", "GET", at+"/jobs/"+other, "")
 	r.want(200, "", "GET", at+"/jobs/"+mail, "")

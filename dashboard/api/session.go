@@ -49,7 +49,7 @@ func (a *API) audit(r *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	names := []string{r.FormValue("queue")}
+	names := []string{r.param("queue")}
 	if names[0] == "" {
 		if names, err = inspect.Queues(r.Context(), a.config.Redis); err != nil {
 			return answer{}, err
@@ -75,7 +75,7 @@ func (a *API) audit(r *request) (answer, error) {
 			return answer{}, err
 		}
 		for _, e := range refused {
-			if r.FormValue("queue") == "" || e.Queue == r.FormValue("queue") {
+			if r.param("queue") == "" || e.Queue == r.param("queue") {
 				all = append(all, e)
 			}
 		}
@@ -98,7 +98,7 @@ func (r *request) maySee(e operate.AuditEntry) bool {
 
 // number returns a whole number of the query.
 func number(r *request, name string, preset, most int) (int, error) {
-	text := r.FormValue(name)
+	text := r.param(name)
 	if text == "" {
 		return preset, nil
 	}

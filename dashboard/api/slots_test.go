@@ -92,6 +92,27 @@ func TestBodyTakesMemoryAsItComes(t *testing.T) {
 	}
 }
 
+// TestSlowAction: so it is with a change that may take minutes itself.
+func TestSlowAction(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Start(t), nil)
+	r.api.chunkTime = 200 * time.Millisecond
+	conn, err := net.Dial("tcp", strings.TrimPrefix(r.server.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST %s/queues/q/actions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{", Base)
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusRequestTimeout {
+		t.Errorf("%s", response.Status)
+	}
+}
+
 // TestSlowBody: a batch that stops coming ends, and says why.
 func TestSlowBody(t *testing.T) {
 	t.Parallel()

@@ -92,6 +92,18 @@ func TestSecretsInEveryPlace(t *testing.T) {
 }
 
 // cardNumber returns the number of a card that does not exist, with a right check digit.
+// TestCardBesideDigits: the number of a card is hidden also beside other digits.
+func TestCardBesideDigits(t *testing.T) {
+	for _, number := range []string{"4242424242424242", "4242 4242 4242 4242", "4242-4242-4242-4242"} {
+		for _, place := range []string{"¤ 12/27", "¤ 123", "on 2026-01-31 ¤ was declined", "5 ¤", "¤ ¤", "1 2 3 ¤ 4 5 6"} {
+			text := strings.ReplaceAll(place, "¤", number)
+			if got, want := Text(text), strings.ReplaceAll(place, "¤", Hidden); got != want {
+				t.Errorf("%s is %s, want %s", text, got, want)
+			}
+		}
+	}
+}
+
 func cardNumber(random *rand.Rand, i int) string {
 	for {
 		number := []byte([]string{"4", "51", "2221", "34", "6011", "3528", "36"}[i%7])

@@ -27,7 +27,9 @@ var (
 	// element is one of XML, with its text.
 	element = regexp.MustCompile(`(<([A-Za-z_][\w.:-]*)(?:\s[^<>]*)?>)([^<]+)`)
 
-	digits = regexp.MustCompile(`\d(?:[ -]?\d){12,18}`)
+	// digits are groups of digits, of which some may be the number of a card.
+	digits = regexp.MustCompile(`\d(?:[ -]?\d){12,}`)
+	groups = regexp.MustCompile(`\d+`)
 )
 
 // Text hides the secrets of a text.
@@ -159,13 +161,24 @@ func (f *Fields) query(text string) string {
 
 // cards hides the numbers of payment cards.
 func cards(text string) string {
-	return digits.ReplaceAllStringFunc(text, func(number string) string {
-		if card(number) {
-			return Hidden
+	return digits.ReplaceAllStringFunc(text, func(run string) string {
+		var out strings.Builder
+		at, done := groups.FindAllStringIndex(run, -1), 0
+		for i := 0; i < len(at); i++ {
+			for j := min(i+maxDigits, len(at)) - 1; j >= i; j-- { // the longest first
+				if card(run[at[i][0]:at[j][1]]) {
+					out.WriteString(run[done:at[i][0]] + Hidden)
+					i, done = j, at[j][1]
+					break
+				}
+			}
 		}
-		return number
+		return out.String() + run[done:]
 	})
 }
+
+// A card has so many digits.
+const minDigits, maxDigits = 13, 19
 
 // issued are the ranges of the first four digits of cards, and how many digits they have.
 var issued = []struct{ from, to, least, most int }{
@@ -175,6 +188,9 @@ var issued = []struct{ from, to, least, most int }{
 
 func card(text string) bool {
 	number := strings.NewReplacer(" ", "", "-", "").Replace(text)
+	if len(number) < minDigits || len(number) > maxDigits {
+		return false
+	}
 	head := int(number[0]-'0')*1000 + int(number[1]-'0')*100 + int(number[2]-'0')*10 + int(number[3]-'0')
 	known := false
 	for _, r := range issued {

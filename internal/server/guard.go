@@ -11,11 +11,10 @@ import (
 	"github.com/headgate/headgate/dashboard/api"
 )
 
-// guarded serves programs at the admin address, and not pages of other sites in the browser of
-// somebody who can reach it. On loopback it answers only to a loopback name: a remote page could
-// resolve its own name to this machine's address.
-func (s *Server) guarded(next http.Handler) http.Handler {
-	local := loopback(s.admin)
+// guarded serves programs, and not pages of other sites in the browser of somebody who can reach the
+// address. If that is local, it answers only to a loopback name: a remote page could resolve its own
+// name to this machine's address.
+func guarded(local bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		site := r.Header.Get("Sec-Fetch-Site")
 		switch {
@@ -58,12 +57,13 @@ const maxProfile = time.Minute
 // bounded serves a profile or trace that takes as long as the request asks, up to maxProfile.
 func bounded(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if text := r.FormValue("seconds"); text != "" {
+		if text := r.URL.Query().Get("seconds"); text != "" {
 			if n, err := strconv.ParseFloat(text, 64); err != nil || !(n > 0 && n <= maxProfile.Seconds()) {
 				http.Error(w, fmt.Sprintf("seconds: %.20q must be above 0 and at most %.0f", text, maxProfile.Seconds()), http.StatusBadRequest)
 				return
 			}
 		}
+		r.Body = http.NoBody                                            // a form in it would be kept on disk
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // else it is cut off
 		next(w, r)
 	}

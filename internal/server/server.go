@@ -181,7 +181,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	parts.Go(func() error { return s.serve(ctx, s.main, s.mainHandler(), s.cert) })
 	if s.admin != nil {
-		parts.Go(func() error { return s.serve(ctx, s.admin, s.guarded(s.adminHandler()), nil) })
+		parts.Go(func() error { return s.serve(ctx, s.admin, guarded(loopback(s.admin), s.adminHandler()), nil) })
 	}
 	return parts.Wait()
 }
@@ -221,7 +221,12 @@ func (s *Server) serve(ctx context.Context, listener net.Listener, handler http.
 func (s *Server) mainHandler() http.Handler {
 	mux := http.NewServeMux()
 	if s.admin == nil {
-		s.machines(mux)
+		machines := http.NewServeMux()
+		s.machines(machines)
+		// With keys, a proxy on this machine may pass on its own name.
+		for _, path := range []string{"/metrics", "/livez", "/readyz"} {
+			mux.Handle("GET "+path, guarded(s.keys == nil && loopback(s.main), machines))
+		}
 	}
 	mux.Handle(api.Base+"/", s.api)
 	mux.Handle("/", web.Handler())

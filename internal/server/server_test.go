@@ -129,6 +129,32 @@ func TestAdminAddress(t *testing.T) {
 	}
 }
 
+// TestMachinesAreNotForPages: without an admin address, pages of other sites do not reach what machines ask for either.
+func TestMachinesAreNotForPages(t *testing.T) {
+	s, _ := running(t, func(c *Config) { c.Metrics = http.HandlerFunc(metrics) })
+	for _, path := range []string{"/metrics", "/livez", "/readyz"} {
+		for _, test := range []struct {
+			host, site string
+			want       int
+		}{{"", "", 200}, {"localhost:1", "none", 200}, {"evil.example", "", 403}, {"", "cross-site", 403}} {
+			request, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+s.Addr()+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Host = test.host
+			request.Header.Set("Sec-Fetch-Site", test.site)
+			response, err := client(t).Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			if response.StatusCode != test.want {
+				t.Errorf("%s %+v: %d", path, test, response.StatusCode)
+			}
+		}
+	}
+}
+
 // TestAdminIsNotForPages: pages of other sites reach nothing at the admin address, and a profile
 // ends.
 func TestAdminIsNotForPages(t *testing.T) {

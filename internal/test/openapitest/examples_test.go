@@ -18,7 +18,10 @@ import (
 	"github.com/headgate/headgate/queue/operate"
 )
 
-const examples = "../../../docs/examples/"
+const (
+	examples = "../../../docs/examples/"
+	expected = "waiting 20" // and the rest of the time at which the job is expected to go
+)
 
 // The examples of docs/api.md do what they say, each twice: with a key, and the
 // second time finding what the first one left.
@@ -32,10 +35,10 @@ func TestExamples(t *testing.T) {
 			`"state":"waiting"`, `"accepted":2,"existing":0`, `"tenant":"acme"`, `"waiting":3`,
 		}},
 		"Python": {"python3", func(*testing.T) []string { return []string{"python3", examples + "client.py"} }, []string{
-			"enqueued ", "waiting 20", "again True True", "batch 3 0", "why acme's webhook", "refused 400 invalid payload",
+			"enqueued ", expected, "again True True", "batch 3 0", "why acme's webhook", "refused 400 invalid payload",
 		}},
 		"TypeScript": {"node", compiled, []string{
-			"enqueued ", "waiting 20", "again true true", "batch 3 0", "why acme's webhook", "refused 400 invalid payload",
+			"enqueued ", expected, "again true true", "batch 3 0", "why acme's webhook", "refused 400 invalid payload",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -66,11 +69,17 @@ func TestExamples(t *testing.T) {
 			}()
 			args := example.args(t)
 			for round := range 2 {
-				cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
-				cmd.Env = append(os.Environ(), "HEADGATE_URL="+server.URL, "HEADGATE_API_KEY="+secret)
-				out, err := cmd.CombinedOutput()
-				if err != nil {
-					t.Fatalf("%v\n%s", err, out)
+				var out []byte
+				for range 5 {
+					cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+					cmd.Env = append(os.Environ(), "HEADGATE_URL="+server.URL, "HEADGATE_API_KEY="+secret)
+					if out, err = cmd.CombinedOutput(); err != nil {
+						t.Fatalf("%v\n%s", err, out)
+					}
+					if name == "curl" || strings.Contains(string(out), expected) {
+						break
+					}
+					// On a busy machine, an answer may not wait for when the job is expected.
 				}
 				for _, want := range example.wants {
 					if round == 1 {
