@@ -371,6 +371,9 @@ func (g *gate) finish(ctx context.Context, job *Running, v verdict) verdict {
 		if settled.repeated {
 			return v
 		}
+		if v.hold.length > 0 {
+			g.pauses.reread()
+		}
 		return late
 	case settled.follow:
 		return g.putAway(ctx, job)

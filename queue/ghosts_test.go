@@ -246,6 +246,7 @@ func TestPendingTasks(t *testing.T) {
 	theirs, ended, mine := waits(other), waits(other, "hg_done", "1"), waits(nil)
 	client.LPush(ctx, pending, "deleted")
 	damaged := waits(nil, "hg_slot", "damaged")
+	client.LPush(ctx, pending, waits(other)) // it is there twice
 	r.round(t, d)
 	r.round(t, d)
 	if want := map[string]string{ended: "done", mine: "go"}; !maps.Equal(became, want) {
@@ -266,5 +267,9 @@ func TestPendingTasks(t *testing.T) {
 	until(t, "the last of many is handed over", func() bool {
 		r.round(t, d)
 		return became[last] == "go"
+	})
+	until(t, "what is left, a damaged job, does not keep the worker busy", func() bool {
+		wait, err := d.round(ctx, 100)
+		return err == nil && wait > 0
 	})
 }

@@ -175,6 +175,30 @@ func TestUsedUpUnitHoldsOnlyItsJobs(t *testing.T) {
 	}
 }
 
+// TestUsedUpUnitPassesPermitsOn: a permit that wakes a job which another limit holds goes to the next one at once.
+func TestUsedUpUnitPassesPermitsOn(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(tokens(1000), inFlight(1)), nil)
+	d := r.dispatcher()
+	add := func(tenant string, cost int64) string {
+		return r.add(t, func(job *Job) { job.Tenant, job.Costs = tenant, map[string]int64{"tokens": cost} })
+	}
+	first := add("a", 1000)
+	r.release(t, d, 100)
+	for i := range 10 {
+		add(fmt.Sprintf("held-%d", i), 10)
+	}
+	free := add("free", 0)
+	r.release(t, d, 100)
+	r.settles(t, settleQuestion{id: first, owner: r.field(t, first, "hg_owner"), tenant: "a", kind: "call", outcome: settleDone, to: "gone"})
+	for range 20 {
+		if slices.Contains(r.release(t, d, 100), free) {
+			return
+		}
+	}
+	t.Error("a job that takes no tokens waits beside a free permit")
+}
+
 // TestRestOfAWindowIsUsed: what a window has left is not kept for a job that can only go in the next one.
 func TestRestOfAWindowIsUsed(t *testing.T) {
 	t.Parallel()

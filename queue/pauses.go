@@ -36,6 +36,13 @@ func (p *pauses) add(scope string, now time.Time, length time.Duration) {
 	p.drop(now)
 }
 
+// reread makes the next follow read all pauses: one that was added may not be in Redis.
+func (p *pauses) reread() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.version, p.read = -1, 0
+}
+
 // drop removes ended pauses. It does so only when the map has doubled, so that it costs
 // little for each pause that is added.
 func (p *pauses) drop(now time.Time) {

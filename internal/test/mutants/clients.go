@@ -185,11 +185,11 @@ var clientMutants = []mutant{
 		"off by one", "a repeat is not made if the time of the first attempt is unknown", "clients/payment TestKeyLife",
 	},
 	{
-		"clients/progress.go", `func (p *Progress) began() bool { return p.conn != nil && p.conn.written.Load() > p.before }`, `func (p *Progress) began() bool { return p.conn != nil && p.conn.written.Load() > 0 }`,
+		"clients/progress.go", `return p.hidden || p.conn != nil && p.conn.written.Load() > p.before`, `return p.hidden || p.conn != nil && p.conn.written.Load() > 0`,
 		"wrong number", "bytes of earlier calls on a reused connection do not count", "clients TestProgress",
 	},
 	{
-		"clients/progress.go", `r.Header[strings.ToLower(HeaderIdempotencyKey)] = key`, `r.Header[HeaderIdempotencyKey] = key`,
+		"clients/progress.go", `r.Header[strings.ToLower(name)] = key`, `r.Header[HeaderIdempotencyKey] = key`,
 		"no fence", "net/http sends no call again by itself", "clients TestNeverRepeat",
 	},
 	{

@@ -181,21 +181,18 @@ if usable then
   attempt(asynq .. 'pending', function() pending = read('LRANGE', asynq .. 'pending', -100, -1) end)
 end
 for i = #pending, 1, -1 do
-  local id, room = pending[i], true
-  local understood = moved[id] or attempt('job ' .. id, function()
+  local id, room, twice = pending[i], true, moved[pending[i]]
+  local understood = twice or attempt('job ' .. id, function()
     local job = hand_look(id)
     if job and job.state ~= 'pending' then error('it is pending, and its state is ' .. string.format('%q', job.state), 0) end
     if job then room = bring(job, #pending - i) end
     if room then plan('LREM', asynq .. 'pending', -1, id) end
     moved[id] = true
   end)
-  if not understood then
-    -- A damaged job stays, behind all others.
-    plan('LREM', asynq .. 'pending', -1, id)
-    push(asynq .. 'pending', id)
-  end
+  if twice or not understood then plan('LREM', asynq .. 'pending', -1, id) end
+  if not understood then push(asynq .. 'pending', id) end -- a damaged job stays, behind all others
   if not room then break end
-  forwarded = forwarded + 1
+  if understood then forwarded = forwarded + 1 end -- else there would be another round at once, for ever
 end
 
 -- 2. Expire: a worker puts away jobs whose deadline has passed; no limit, pause or window
@@ -757,6 +754,7 @@ local function unit_used_up(turn, job)
     if limit.kind ~= 'window' and limit.kind ~= 'quota' then limit.kept_till = job.all end
     holds_due = math.min(holds_due, job.all)
   end
+  if turn.taken == 0 then pass_on(turn.lane, job.limits) end
 end
 
 local function go_with_kept_slot(turn, job)
