@@ -83,7 +83,7 @@ func TestTimedMasterAway(t *testing.T) {
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		const rate, jobs = 50, 800
 		// The node that is killed keeps its data: see docs/reliability.md.
-		cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no", "--appendonly", "yes", "--appendfsync", "always")
+		cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no", "--appendonly", "yes", "--appendfsync", "no")
 		client := cluster.Client()
 		names := queueOfEachNode(cluster)
 		ids := fillQueues(t, client, names, names, rate, jobs)

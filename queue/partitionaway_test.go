@@ -34,7 +34,7 @@ func TestTimedPartitionAway(t *testing.T) {
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		const rate, jobs, n = 20, 400, 8
 		// The node that is killed keeps its data: see docs/reliability.md.
-		cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no", "--appendonly", "yes", "--appendfsync", "always")
+		cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no", "--appendonly", "yes", "--appendfsync", "no")
 		client, ctx := cluster.Client(), t.Context()
 		// The first partition, in which clients look up the others, is on the node that goes away.
 		away, layout := cluster.Nodes()[0], partition.Layout{N: n}
@@ -298,7 +298,7 @@ func TestEventsOfSlowClocks(t *testing.T) {
 func TestStartBesideANodeAway(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
-	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000", "--appendonly", "yes", "--appendfsync", "always")
+	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000", "--appendonly", "yes", "--appendfsync", "no")
 	client, ctx := cluster.Client(), t.Context()
 	owner := func(key string) *redistest.Server { return cluster.Owner(cluster.Slot(key)) }
 	needed, name := []*redistest.Server{owner(asynqwire.Queues), owner(workers.ListKey)}, "q"

@@ -289,6 +289,20 @@ func TestFollowManyChanges(t *testing.T) {
 	}
 }
 
+// TestUnrecordedPause: a pause that this worker alone knows, because Redis did not take the end of its call, is forgotten when
+// pauses are read again.
+func TestUnrecordedPause(t *testing.T) {
+	t.Parallel()
+	w := startRig(t, 0, limitsOf(), nil).watcher(t)
+	w.catchUp(t)
+	w.add("a", time.Now(), time.Hour)
+	w.catchUp(t)
+	w.want(t, true, "a")
+	w.reread()
+	w.catchUp(t)
+	w.want(t, false, "a")
+}
+
 // TestFollowProviders: a provider's pause reaches other workers with the settlement, and of
 // several pauses in one batch the longest applies.
 func TestFollowProviders(t *testing.T) {

@@ -290,12 +290,19 @@ func TestSettledNowhere(t *testing.T) {
 // end of the slot, and takes them.
 func TestSlotOfALease(t *testing.T) {
 	t.Parallel()
-	l := newLeased(t, redistest.Any(t), sharedLimit(throttle.LeakyBucket, 10, 0))
+	for name, server := range map[string]*redistest.Redis{"redis-server": redistest.Any(t), "miniredis": redistest.Of(redistest.Embedded(t))} {
+		t.Run(name, func(t *testing.T) { slotOfALease(t, server) })
+	}
+}
+
+func slotOfALease(t *testing.T, server *redistest.Redis) {
+	t.Helper()
+	l := newLeased(t, server, sharedLimit(throttle.LeakyBucket, 10, 0))
 	home := l.layout.Home("a")
 	bucket := store.Key(home, "b:account:")
 	for permits, want := range map[int64]string{1: "park", 4: "go"} {
 		id := (&rig{client: NewClient(l.client), queue: "q"}).add(t, nil)
-		(&rig{server: redistest.Any(t), queue: home}).hold(t, id, "w:1")
+		(&rig{server: server, queue: home}).hold(t, id, "w:1")
 		from := time.Now().Add(100 * time.Millisecond).UnixMicro()
 		text := fmt.Sprintf("l 1 1 0 1000000 0 0 0 100000 1 0 %d 0 %d 0 %d 0", from, from, from+permits*100_000)
 		if err := l.client.Set(t.Context(), bucket, text, time.Minute).Err(); err != nil {

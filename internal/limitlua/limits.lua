@@ -396,11 +396,9 @@ function make.rate()
 end
 
 -- How long after now a call is accounted for at the latest, if its slot has come: the time
--- to hand it over, and to spread those that are handed over at once.
-local accounted_within = 25000
-
--- limit_account_within makes that longer, for slots that last longer because earlier ones were missed.
-local function limit_account_within(us) accounted_within = math.max(accounted_within, us) end
+-- to hand it over, and to spread those that are handed over at once. limit.within is that of a
+-- slot that lasts longer, because earlier ones were missed.
+local HAND_OVER = 25000
 
 -- holder gives the kinds lease, quota and pool what they have in common. A holder has a state and a name of its
 -- own: that of one that was lost is never used again. k.clear forgets what was leased, k.fill takes it from
@@ -501,7 +499,7 @@ function make.lease()
     if limit.b > 0 and n > limit.b then return nil end
     if s.pause > t then t = s.pause end
     for _, span in ipairs(s.spans) do
-      local e = fits(span, t + s.shift, n, now + s.shift + accounted_within)
+      local e = fits(span, t + s.shift, n, now + s.shift + math.max(HAND_OVER, limit.within or 0))
       if e then return e - s.shift end
     end
     return math.max(t, now + limit.ahead + 1)
@@ -590,7 +588,7 @@ function make.quota()
     if n > limit.b then return nil end
     t = math.max(t, s.pause)
     local e = math.max(t, s.from - s.shift)
-    if math.max(e, now) + accounted_within + s.shift < s.ends and s.spent + n <= math.min(s.n, s.keep) then return e end
+    if math.max(e, now) + math.max(HAND_OVER, limit.within or 0) + s.shift < s.ends and s.spent + n <= math.min(s.n, s.keep) then return e end
     return math.max(t, now + limit.ahead + 1, s.used == 1000000 and s.ends - s.shift or 0)
   end
 
@@ -656,7 +654,7 @@ function make.pool()
   function k.earliest(limit, s, now, t, n)
     if n > limit.b then return nil end
     t = math.max(t, s.pause)
-    if math.max(t, now) + accounted_within + s.shift < s.ends and s.spent + n <= math.min(s.n, s.keep) then return t end
+    if math.max(t, now) + math.max(HAND_OVER, limit.within or 0) + s.shift < s.ends and s.spent + n <= math.min(s.n, s.keep) then return t end
     return math.max(t, now + limit.ahead + 1)
   end
 

@@ -11,11 +11,11 @@ var leaseMutants = []mutant{
 		"no fence", "an old answer of the ledger changes nothing", "queue/internal/store TestLeasesAreHolders",
 	},
 	{
-		"internal/limitlua/limits.lua", `if math.max(e, now) + accounted_within + s.shift < s.ends and s.spent + n <= math.min(s.n, s.keep) then return e end`, `if math.max(e, now) + accounted_within + s.shift < s.ends and s.spent <= math.min(s.n, s.keep) then return e end`,
+		"internal/limitlua/limits.lua", `if math.max(e, now) + math.max(HAND_OVER, limit.within or 0) + s.shift < s.ends and s.spent + n <= math.min(s.n, s.keep) then return e end`, `if math.max(e, now) + math.max(HAND_OVER, limit.within or 0) + s.shift < s.ends and s.spent <= math.min(s.n, s.keep) then return e end`,
 		"off by one", "a partition uses no more of a quota than was leased to it", "queue/internal/store TestLeasesAreHolders",
 	},
 	{
-		"internal/limitlua/limits.lua", `if math.max(e, now) + accounted_within + s.shift < s.ends and s.spent + n <= math.min(s.n, s.keep) then return e end`, `if math.max(e, now + accounted_within) + s.shift < s.ends and s.spent + n <= math.min(s.n, s.keep) then return e end`,
+		"internal/limitlua/limits.lua", `if math.max(e, now) + math.max(HAND_OVER, limit.within or 0) + s.shift < s.ends and s.spent + n <= math.min(s.n, s.keep) then return e end`, `if math.max(e, now + math.max(HAND_OVER, limit.within or 0)) + s.shift < s.ends and s.spent + n <= math.min(s.n, s.keep) then return e end`,
 		"off by one", "no slot at the end of a quota's window, from which a call could get into the next one", "queue/internal/store TestQuotaEndsBeforeItsWindow",
 	},
 	{

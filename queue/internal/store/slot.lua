@@ -32,8 +32,10 @@ end
 -- and what held_by returns.
 local function go(job, lane)
   set_calendars(ARGV[4])
-  limit_account_within(tonumber(ARGV[3]))
   local limits = lane_limits(kind_of(lane) and lane or lane_of_kind(lane, kind), now)
+  for _, entry in ipairs(limits.all) do
+    if entry.spec then entry.spec.within = latest - now end
+  end
   -- Its slot was missed. If no later slot was given, it moves to now, and only the time
   -- since is lost.
   if job.missed > 0 then refund_all(limits.all, now, job.missed, job.costs, job.marks) end
