@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
@@ -131,6 +132,21 @@ func TestReserveOfASide(t *testing.T) {
 				t.Errorf("%d jobs went, not %d", len(jobs), want.jobs)
 			}
 		})
+	}
+}
+
+// TestDirectOnMiniredis: the embedded Redis takes places and gives them back as well.
+func TestDirectOnMiniredis(t *testing.T) {
+	t.Parallel()
+	r := startRigAt(t, redistest.Of(redistest.Embedded(t)), 1, limitsOf(limits.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}), nil)
+	for range 2 {
+		p, err := r.client.Take(t.Context(), r.call("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -116,8 +116,8 @@ type declaration struct {
 
 // assigned returns the text of a declaration whose names are declared before it.
 func (d declaration) assigned() string {
-	if d.bare > 0 {
-		return strings.Join(d.names, ", ") + " = nil" + d.text[d.bare:]
+	if d.bare > 0 { // they are nil; gopher-lua 1.1.1 may clear others, too, for `x = nil` in front of `local y`
+		return d.text[d.bare:]
 	}
 	return strings.TrimPrefix(d.text, "local ")
 }
