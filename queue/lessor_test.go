@@ -527,28 +527,6 @@ func TestWhatTheLedgerHears(t *testing.T) {
 	}
 }
 
-// silentSeat lets requests to a seat never be answered until the end of the test.
-type silentSeat struct {
-	tag string
-	end <-chan struct{}
-}
-
-func (s silentSeat) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (s silentSeat) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if slices.Contains(cmd.Args(), any(s.tag)) {
-			<-s.end
-			return errors.New("no answer")
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (s silentSeat) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
 // TestManyLedgersBesideASilentSeat: a seat that does not answer holds up the leases of many tenants for no longer than
 // those of one.
 func TestManyLedgersBesideASilentSeat(t *testing.T) {
@@ -559,7 +537,7 @@ func TestManyLedgersBesideASilentSeat(t *testing.T) {
 	if err := clock.start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	client.AddHook(silentSeat{seats.Tags(client, "*spend")[2], ctx.Done()})
+	client.AddHook(redistest.Silent{Word: seats.Tags(client, "*spend")[2], End: ctx.Done()})
 	l := newLessor(partition.Layout{Queue: "q", N: 1}, "w", client, map[string]*redisClock{"q": clock}, nil, time.Minute, newRoles(client, "w"), slog.New(slog.DiscardHandler))
 	asks := make([]leaseAsk, 60) // one after the other would take longer than store.Timeout
 	for i := range asks {

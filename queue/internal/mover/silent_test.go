@@ -2,15 +2,11 @@ package mover_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redisclient"
 	"github.com/headgate/headgate/internal/test/redistest"
@@ -18,28 +14,6 @@ import (
 	"github.com/headgate/headgate/queue/internal/seats"
 	"github.com/headgate/headgate/queue/internal/store"
 )
-
-// silent lets the requests for a key never be answered until the end of the test.
-type silent struct {
-	key string
-	end <-chan struct{}
-}
-
-func (s silent) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (s silent) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if slices.Contains(cmd.Args(), any(s.key)) {
-			<-s.end
-			return errors.New("no answer")
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (s silent) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
 
 // TestUnshareBesideASilentSeat: a queue gets one partition again while its calls use a shared limit all the time and one
 // seat of the ledger does not answer.
@@ -61,7 +35,7 @@ func TestUnshareBesideASilentSeat(t *testing.T) {
 	other := redisclient.New(cluster.Options())
 	defer other.Close()
 	key := strings.Replace(store.Key("q", "ledger"), "{q}", fmt.Sprintf("{%s}", seats.Tags(client, "q")[2]), 1)
-	other.AddHook(silent{key, t.Context().Done()})
+	other.AddHook(redistest.Silent{Word: key, End: t.Context().Done()})
 	var log strings.Builder
 	m := mover.Mover{Of: l, Worker: "w", Longest: time.Minute, Redis: other, Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	m.Run(ctx)
