@@ -77,6 +77,26 @@ func TestDeadlineAfterAStep(t *testing.T) {
 	}
 }
 
+// TestNoCallByADeadlineThatDoesNotCome: a job that is handed over to expire has taken no permit. If Redis's clock is
+// set back before its deadline, it waits for its limits as before.
+func TestNoCallByADeadlineThatDoesNotCome(t *testing.T) {
+	t.Parallel()
+	var clock redistest.Clock
+	clock.Step(time.Minute)
+	clock.Stop() // to the worker, it is set back all the time
+	hourly := limits.Limit{Name: "hourly", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}}
+	// By this clock, the workers of other tests are dead.
+	r := startRigAt(t, redistest.Start(t).Redis(), 1, limitsOf(hourly), func(c *Config) { c.Redis.Dialer = clock.Dial })
+	r.enqueue(t, "a", 1)
+	id := r.add(t, func(job *Job) { job.Deadline = clock.Now().Add(50 * time.Millisecond) })
+	r.run(t)
+	r.seen.wait(t, "to redis: script:slot", 1)
+	r.stop()
+	if state := r.field(t, id, "state"); r.jobs[id] != 0 || state != "aggregating" {
+		t.Errorf("%d calls of the job, which is %s; want 0, and that it waits", r.jobs[id], state)
+	}
+}
+
 // TestNoDeadlinePassesByAnOldClock: a worker that has not seen yet that Redis's clock was set back
 // asks before it lets a job expire.
 func TestNoDeadlinePassesByAnOldClock(t *testing.T) {

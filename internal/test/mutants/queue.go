@@ -386,6 +386,10 @@ var queueMutants = []mutant{
 		"swapped", "a job that cannot go before its deadline takes no slot", "queue TestDeadlineBeforeTheSlot",
 	},
 	{
+		"queue/internal/store/dispatch.lua", `reply[3], reply[4], reply[5] = 'go', math.max(job.deadline, now), 1`, `reply[3], reply[4], reply[5] = 'go', math.max(job.deadline, now), 0`,
+		"clock", "a job that took no permit because it expires is not called if it does not", "queue TestNoCallByADeadlineThatDoesNotCome",
+	},
+	{
 		"queue/internal/store/dispatch.lua", `if t > horizon or (t > now + pickup and ahead >= max_ahead) then return too_far end`, `if t > horizon + 1e6 or (t > now + pickup and ahead >= max_ahead) then return too_far end`,
 		"wrong number", "no slot is given further ahead than the horizon", "queue TestNoSlotBehindTheHorizon",
 	},

@@ -763,7 +763,14 @@ local function go_with_kept_slot(turn, job)
   return release(turn, job, job.kept_e, job.kept_c, job.due)
 end
 
-local function go_expired(turn, job) return release(turn, job, math.max(job.deadline, now), 0) end
+-- It takes no permit, so its task gets no slot, and the worker one that is over: should its deadline not come, because
+-- the clock is set back, then it asks for another one.
+local function go_expired(turn, job)
+  release(turn, job, 0, 0)
+  local reply = handed[#handed]
+  reply[3], reply[4], reply[5] = 'go', math.max(job.deadline, now), 1
+  return true
+end
 
 local function go_without_slot(turn, job) return release(turn, job, 0, 0, job.due) end
 
