@@ -15,15 +15,17 @@ func TestMain(m *testing.M) {
 
 func TestJudge(t *testing.T) {
 	for _, test := range []struct {
-		late  time.Duration
-		wrong int
-		want  outcome
+		late    time.Duration
+		wrong   int
+		certain bool
+		want    outcome
 	}{
-		{0, 0, kept}, {Bound + 1, 0, kept}, {Starved, 0, kept}, {Starved + 1, 0, uncounted},
-		{0, 1, broken}, {Bound, 1, broken}, {Bound + 1, 1, uncounted}, {Starved + 1, 1, uncounted},
+		{0, 0, false, kept}, {Bound + 1, 0, false, kept}, {Starved, 0, false, kept}, {Starved + 1, 0, false, uncounted},
+		{0, 1, false, broken}, {Bound, 1, false, broken}, {Bound + 1, 1, false, uncounted}, {Starved + 1, 1, false, uncounted},
+		{Bound + 1, 1, true, broken}, {Starved, 1, true, broken}, {Starved + 1, 1, true, uncounted},
 	} {
-		if got := judge(test.late, test.wrong); got != test.want {
-			t.Errorf("judge(%v, %d wrong) = %s; want %s", test.late, test.wrong, got, test.want)
+		if got := judge(test.late, test.wrong, test.certain); got != test.want {
+			t.Errorf("judge(%v, %d wrong, %v) = %s; want %s", test.late, test.wrong, test.certain, got, test.want)
 		}
 	}
 }
@@ -52,6 +54,7 @@ func TestRuns(t *testing.T) {
 		return times
 	}
 	lawful := func(r *Run) { r.Law("acme", paced(11, 10*time.Millisecond), 100, 1) }
+	farTooFast := func(r *Run) { r.Law("acme", paced(60, 5*time.Millisecond), 100, 1) }
 	tooFast := func(r *Run) { r.Law("acme", paced(11, 8*time.Millisecond), 100, 1) }
 	// stalled makes calls in time but for one, which is late, as all of the machine is at that moment.
 	stalled := func(late, ofPacer time.Duration) func(*Run) {
@@ -88,6 +91,7 @@ func TestRuns(t *testing.T) {
 		"too few":                     {tooFew, 0, 1, "acme: 0.9091 of 100/s was used; want 0.99"},
 		"too slow":                    {tooSlow, 0, 1, "a second: 100"},
 		"busy, and too fast":          {tooFast, Bound + time.Second/100, tries, busy},
+		"busy, and far too fast":      {farTooFast, Bound + time.Second/100, 1, "acme: law: calls"},
 		"busy, but all is well":       {lawful, Bound + time.Second/100, 1, ""},
 		"stalled for a moment":        {stalled(9*time.Millisecond, 9*time.Millisecond), 0, 1, ""},
 		"stalled for less than that":  {stalled(9*time.Millisecond, 3*time.Millisecond), 0, tries, busy},

@@ -29,7 +29,7 @@ const (
 	Busy = 0.25
 
 	// Starved is the lateness of the pacer's calls from which no run counts: a process that hardly
-	// runs proves nothing by what it does not do.
+	// runs proves nothing by what it does not do. In other runs, no delay excuses calls that are this much too early.
 	Starved = 250 * time.Millisecond
 
 	tries = 4 // a run that does not count is repeated three times
@@ -55,8 +55,9 @@ type Run struct {
 // broke is a promise that was broken, and how to judge it again when it is known how late the
 // machine was; nil if that cannot be told.
 type broke struct {
-	text  string
-	again func(Calls) error
+	text    string
+	again   func(Calls) error
+	certain bool // no delay explains it
 }
 
 // judged counts what was judged for one promise.
@@ -228,9 +229,8 @@ func (r *Run) Law(what string, calls []time.Time, rate float64, burst int) {
 	early := time.Duration(excess / rate * float64(time.Second))
 	r.laws.add(what, len(calls), early.Seconds(), "%.3f calls over %v/s, or %v early", excess, rate, early.Round(10*time.Microsecond))
 	if err := law.Check(calls, rate, burst, Tolerance); err != nil {
-		r.wrong = append(r.wrong, broke{fmt.Sprintf("%s: %v", what, err), func(paced Calls) error {
-			return law.CheckLate(calls, rate, burst, Tolerance, paced.LateAt)
-		}})
+		again := func(paced Calls) error { return law.CheckLate(calls, rate, burst, Tolerance, paced.LateAt) }
+		r.wrong = append(r.wrong, broke{fmt.Sprintf("%s: %v", what, err), again, law.Check(calls, rate, burst, Starved) != nil})
 	}
 }
 
@@ -317,7 +317,7 @@ func (r *Run) verdict() (busy string) {
 			r.Logf("%d laws hold if a call may be as late as the pacer was just then", known)
 		}
 	}
-	switch judge(late, len(wrong)) {
+	switch judge(late, len(wrong), slices.ContainsFunc(wrong, func(b broke) bool { return b.certain })) {
 	case broken:
 		r.Error(few(wrong))
 	case uncounted:
@@ -336,10 +336,11 @@ const (
 	uncounted outcome = "uncounted"
 )
 
-// judge returns the verdict on a run with the max lateness of its pacer.
-func judge(late time.Duration, wrong int) outcome {
+// judge returns the verdict on a run with the max lateness of its pacer, and so many broken promises; certain: of one
+// of them no delay is the cause.
+func judge(late time.Duration, wrong int, certain bool) outcome {
 	switch {
-	case wrong > 0 && late <= Bound:
+	case wrong > 0 && late <= Bound, certain && late <= Starved:
 		return broken
 	case wrong > 0 || late > Starved:
 		return uncounted
