@@ -155,26 +155,31 @@ func TestSharedLimitInTurn(t *testing.T) {
 	}
 }
 
+// TestWeights: a shared limit is divided by weight, also if the tenants' own limits are a little slower, and have a burst.
 func TestWeights(t *testing.T) {
 	t.Parallel()
-	const rate = 300 // of the account, and of each tenant
-	stage.Measured(t, fmt.Sprintf(shared, "300/s"), func(s *stage.Stage) {
-		s.Bulk(s.Jobs("light", 1000, "") + s.Jobs("heavy", 1500, ""))
-		s.Worker()
-		s.Wait("", 1600, 30*time.Second)
-		calls := s.Log()
-		n := map[string]int{}
-		for _, call := range calls[:1600] {
-			n[call.Tenant]++
-		}
-		if ratio := float64(n["heavy"]) / float64(n["light"]); ratio < 3*0.97 || ratio > 3*1.03 {
-			s.T.Errorf("shares %v: 1 : %.3f, want 1 : 3", n, ratio)
-		}
-		s.Run.Law("account", stage.Times(calls, stage.EveryCall), rate, 1)
-		for tenant := range n {
-			s.Run.Law(tenant, stage.Times(calls, stage.OfTenant(tenant)), rate, 1)
-		}
-	})
+	const rate = 300
+	for own, burst := range map[int]int{rate: 1, 280: 5} {
+		t.Run(fmt.Sprint(own), func(t *testing.T) {
+			stage.Measured(t, fmt.Sprintf(shared, fmt.Sprintf("%d/s, burst: %d", own, burst)), func(s *stage.Stage) {
+				s.Bulk(s.Jobs("light", 1000, "") + s.Jobs("heavy", 1500, ""))
+				s.Worker()
+				s.Wait("", 1600, 30*time.Second)
+				calls := s.Log()
+				n := map[string]int{}
+				for _, call := range calls[:1600] {
+					n[call.Tenant]++
+				}
+				if ratio := float64(n["heavy"]) / float64(n["light"]); ratio < 3*0.97 || ratio > 3*1.03 {
+					s.T.Errorf("shares %v: 1 : %.3f, want 1 : 3", n, ratio)
+				}
+				s.Run.Law("account", stage.Times(calls, stage.EveryCall), rate, 1)
+				for tenant := range n {
+					s.Run.Law(tenant, stage.Times(calls, stage.OfTenant(tenant)), float64(own), burst)
+				}
+			})
+		})
+	}
 }
 
 // TestScheduledJobs: jobs that come due faster than their limit lets them go leave at it,
