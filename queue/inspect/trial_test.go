@@ -269,3 +269,30 @@ func must(t *testing.T, text string) sendwindow.Window {
 	}
 	return w
 }
+
+// BenchmarkTry: a trial of a million calls of 10,000 tenants as a whole, from reading them to its answer.
+func BenchmarkTry(b *testing.B) {
+	const calls, tenants, day = 1_000_000, 10_000, 24 * time.Hour
+	client, queue := redistest.Any(b).Client(), redistest.Queue(b)
+	set := limits.Set{Queues: map[string]limits.Queue{queue: {Kinds: []string{"call"}, Limits: []limits.Limit{
+		{Name: "account", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(20), Burst: 20},
+		{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 600, Period: 24 * time.Hour}, Burst: 5, Per: []string{"tenant"}},
+	}}}}
+	if err := operate.Publish(b.Context(), client, set); err != nil {
+		b.Fatal(err)
+	}
+	began := time.Now().Add(-day)
+	all := make([]arrivals.Call, calls)
+	for i := range all {
+		all[i] = arrivals.Call{Tenant: fmt.Sprint("tenant-", i*7919%tenants), Came: began.Add(time.Duration(i) * (day / calls))}
+	}
+	if err := arrivals.Put(b.Context(), client, queue, all...); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		trial, err := inspect.Try(b.Context(), client, queue, set, inspect.TrialQuery{N: 100})
+		if err != nil || trial.Jobs != calls {
+			b.Fatalf("a trial of %d jobs, %v; want %d", trial.Jobs, err, calls)
+		}
+	}
+}
