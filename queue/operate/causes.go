@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 )
@@ -79,7 +80,7 @@ func causes(entries []AuditEntry, lost time.Time, b *inspect.ConformanceBucket, 
 		case changed == "":
 			continue
 		case within(e.At):
-			if e.Before[b.Limit] == "" && e.After[b.Limit] != "" { // it is new
+			if name := nameIn(e, b.Limit); e.Before[name] == "" && e.After[name] != "" { // it is new
 				continue
 			}
 			cause.Before, cause.After = e.Before[changed], e.After[changed]
@@ -97,6 +98,7 @@ func causes(entries []AuditEntry, lost time.Time, b *inspect.ConformanceBucket, 
 // changedLimit returns under which name an entry of the audit has a limit before or after; "" if the change was not
 // about it. Those of a single tenant or group are "TENANT: LIMIT" or "group GROUP: LIMIT" in what was published.
 func changedLimit(e AuditEntry, limit, of string) string {
+	limit = nameIn(e, limit)
 	for _, name := range []string{of + ": " + limit, limit} {
 		_, before := e.Before[name]
 		_, after := e.After[name]
@@ -105,4 +107,13 @@ func changedLimit(e AuditEntry, limit, of string) string {
 		}
 	}
 	return ""
+}
+
+// nameIn returns the name that an entry of the audit has for a limit: that of an override is about one limit, and that
+// of what was published has settings, too.
+func nameIn(e AuditEntry, limit string) string {
+	if e.Limit != "" {
+		return limit
+	}
+	return effective.TextName(limit)
 }

@@ -75,3 +75,39 @@ func TestCauses(t *testing.T) {
 		})
 	}
 }
+
+// TestCausesOfALimitWithTheNameOfASetting: the texts of what was published call such a limit "limit NAME", those of
+// an override do not, and the setting is not the limit.
+func TestCausesOfALimitWithTheNameOfASetting(t *testing.T) {
+	t.Parallel()
+	over := inspect.Violation{At: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Took: 5, Allowed: 3}
+	at := over.At.Add(-time.Second)
+	publish := func(before, after map[string]string) AuditEntry {
+		return AuditEntry{At: at, Actor: "ann", Action: "publish", Before: before, After: after}
+	}
+	override := AuditEntry{
+		At: at, Actor: "ann", Action: "override", Tenant: "acme", Limit: "conformance",
+		Before: map[string]string{"conformance": "3/m"}, After: map[string]string{"conformance": "9/m"},
+	}
+	lowered := []inspect.Cause{{What: inspect.CausedByChange, At: at, Actor: "ann", Before: "9/m", After: "3/m"}}
+	raised := []inspect.Cause{{What: inspect.CausedByChange, At: at, Actor: "ann", Before: "3/m", After: "9/m"}}
+	for name, test := range map[string]struct {
+		limit string
+		entry AuditEntry
+		want  []inspect.Cause
+	}{
+		"the limit was published":          {"conformance", publish(map[string]string{"limit conformance": "9/m"}, map[string]string{"limit conformance": "3/m"}), lowered},
+		"the limit is new":                 {"conformance", publish(nil, map[string]string{"limit conformance": "3/m"}), nil},
+		"the limit was overridden":         {"conformance", override, raised},
+		"the setting was published":        {"max_backlog", publish(map[string]string{"max_backlog": "9"}, map[string]string{"max_backlog": "3"}), nil},
+		"the limit of the tenant":          {"weight", publish(map[string]string{"acme: limit weight": "9/m"}, map[string]string{"acme: limit weight": "3/m"}), lowered},
+		"the weight of the tenant changed": {"weight", publish(map[string]string{"acme: weight": "3"}, map[string]string{"acme: weight": "1"}), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := inspect.ConformanceBucket{Limit: test.limit, Values: map[string]string{"tenant": "acme"}, Window: time.Minute}
+			if got := causes([]AuditEntry{test.entry}, time.Time{}, &b, &over); !reflect.DeepEqual(got, test.want) {
+				t.Errorf("%+v; want %+v", got, test.want)
+			}
+		})
+	}
+}

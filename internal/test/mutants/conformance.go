@@ -135,7 +135,7 @@ var conformanceMutants = []mutant{
 		"missing condition", "what happened to others explains nothing", "queue TestViolationsAreNamed",
 	},
 	{
-		"queue/operate/causes.go", `if e.Before[b.Limit] == "" && e.After[b.Limit] != "" { // it is new`, `if false {`,
+		"queue/operate/causes.go", `if name := nameIn(e, b.Limit); e.Before[name] == "" && e.After[name] != "" { // it is new`, `if false {`,
 		"missing condition", "a limit that is new was not lowered", "queue TestViolationsAreNamed",
 	},
 }

@@ -190,11 +190,8 @@ func (e Limits) Texts() map[string]string {
 	}
 	perGroup := map[string]bool{} // by limit
 	for i, limit := range e.Queue.Limits {
-		name := limit.Name
+		name := TextName(limit.Name)
 		perGroup[name] = ofGroup(limit.Per)
-		if slices.Contains([]string{"kinds", "max_backlog", "max_backlog_bytes", "max_queue", "max_queue_bytes", "max_retention", "durability", "partitions", "conformance"}, name) {
-			name = "limit " + name // the setting of the queue has the name
-		}
 		all[name] = string(limit.Text.Algorithm) + " " + e.Of(i, "").String() + limit.details()
 	}
 	for escaped, own := range e.Tenants {
@@ -207,6 +204,20 @@ func (e Limits) Texts() map[string]string {
 		}
 	}
 	return all
+}
+
+// settings are the names that [Limits.Texts] and [Limits.Own] have for what is not a limit, of queues and of tenants.
+var settings = []string{
+	"kinds", "max_backlog", "max_backlog_bytes", "max_queue", "max_queue_bytes", "max_retention", "durability", "partitions", "conformance",
+	"weight", "in group", "guarantee", "send_window", "partition",
+}
+
+// TextName returns the name of a limit in [Limits.Texts] and [Limits.Own]: another one if a setting has its name.
+func TextName(limit string) string {
+	if slices.Contains(settings, limit) {
+		return "limit " + limit
+	}
+	return limit
 }
 
 // Own returns what was published for a tenant alone, as texts by name; overrides are left out.
@@ -227,7 +238,7 @@ func (e Limits) Own(escaped string) map[string]string {
 	}
 	for i, limit := range e.Queue.Limits {
 		if _, differs := own.Limits[limit.Name]; differs {
-			all[limit.Name] = e.Of(i, escaped).String()
+			all[TextName(limit.Name)] = e.Of(i, escaped).String()
 		}
 	}
 	return all

@@ -1,6 +1,7 @@
 package effective
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/headgate/headgate/queue/limits"
@@ -40,5 +41,27 @@ func TestTextOfABudget(t *testing.T) {
 	e := Limits{Queue: Queue{Limits: []Limit{Store(budget)}}}
 	if got, want := e.Texts()["spend"], "fixed_window 5/s, unit cents, one budget of ai, email"; got != want {
 		t.Errorf("%q; want %q", got, want)
+	}
+}
+
+// TestTextsOfLimitsWithNamesOfSettings: neither hides the other.
+func TestTextsOfLimitsWithNamesOfSettings(t *testing.T) {
+	q := limits.Queue{Kinds: []string{"ai"}}
+	own := map[string]limits.Change{}
+	for _, name := range []string{"kinds", "weight"} {
+		q.Limits = append(q.Limits, limits.Limit{Name: name, Per: []string{"tenant"}, Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(5), Burst: 1})
+		own[name] = limits.Change{Rate: new(throttle.PerSecond(2))}
+	}
+	tenants := StoreTenants(limits.Set{
+		Queues:  map[string]limits.Queue{"ai": q},
+		Tenants: map[string]limits.Tenant{"acme": {Weight: 3, Limits: map[string]map[string]limits.Change{"ai": own}}},
+	}, "ai")
+	e := Limits{Queue: StoreQueue(q, tenants), Tenants: tenants}
+	want := map[string]string{
+		"kinds": "ai", "limit kinds": "token_bucket 5/s, burst 1, per tenant", "limit weight": "token_bucket 5/s, burst 1, per tenant",
+		"acme: weight": "3", "acme: limit kinds": "2/s, burst 1", "acme: limit weight": "2/s, burst 1",
+	}
+	if got := e.Texts(); !maps.Equal(got, want) {
+		t.Errorf("%v; want %v", got, want)
 	}
 }
