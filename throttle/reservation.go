@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/internal/redisscript"
+	"github.com/headgate/headgate/internal/wait"
 )
 
 //go:embed settle.lua
@@ -236,7 +237,7 @@ func (l *Limiter) Wait(ctx context.Context, n int64, keys ...string) (*Reservati
 			return nil, err
 		}
 		if r.Allowed {
-			if err := sleep(ctx, r.Delay); err != nil {
+			if err := wait.For(ctx, r.Delay); err != nil {
 				// The slot is given back although ctx is done, but that must not take long.
 				back, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 				defer stop()
@@ -253,7 +254,7 @@ func (l *Limiter) Wait(ctx context.Context, n int64, keys ...string) (*Reservati
 			l.tell(Observation{Decision: r.Decision, Took: asked})
 			return nil, &RefusedError{r.Decision}
 		}
-		if err := sleep(ctx, pause); err != nil {
+		if err := wait.For(ctx, pause); err != nil {
 			if known(err) { // its time was over, and it was not left
 				l.tell(Observation{Decision: r.Decision, Took: asked})
 			}
@@ -284,19 +285,5 @@ func (l *Limiter) ahead(r *Reservation, near time.Duration) (time.Duration, bool
 		return r.Delay - near/2, true
 	default:
 		return 0, false
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/httpcall"
+	"github.com/headgate/headgate/internal/wait"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -223,7 +224,7 @@ func (t *Transport) wait(call *http.Request, set *ruleSet, cost int64, keys []st
 			return nil, asked, err
 		}
 		if r.Allowed {
-			if err := sleep(ctx, r.Delay); err != nil {
+			if err := wait.For(ctx, r.Delay); err != nil {
 				t.tell(call, r.Cancel)
 				return nil, asked, err
 			}
@@ -244,7 +245,7 @@ func (t *Transport) wait(call *http.Request, set *ruleSet, cost int64, keys []st
 			}
 			return nil, asked, &WaitError{Decision: r.Decision, MaxWait: max(maxWait, 0)}
 		}
-		if err := sleep(ctx, pause); err != nil {
+		if err := wait.For(ctx, pause); err != nil {
 			return nil, asked, err
 		}
 	}
@@ -260,20 +261,6 @@ func (t *Transport) reserve(call *http.Request, set *ruleSet, cost int64, within
 		return nil, ctx.Err()
 	}
 	return r, err
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // listen pauses the provider's bucket if the answer asks for that.
