@@ -17,6 +17,7 @@ import (
 
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -109,6 +110,12 @@ func TestEvents(t *testing.T) {
 	r.want(200, "", "POST", "/queues/"+r.queue+"/pause", `{"reason":"a try"}`)
 	if entry := stream.next("audit")["entry"].(map[string]any); entry["action"] != "pause" || entry["actor"] != "local" {
 		t.Errorf("the audit: %v", entry)
+	}
+	if err := operate.Record(t.Context(), r.redis, operate.AuditEntry{Action: "keys", After: map[string]string{"shop": "read"}}, operate.Operator{Reason: "a try"}); err != nil {
+		t.Fatal(err)
+	}
+	if entry := stream.next("audit")["entry"].(map[string]any); entry["action"] != "keys" {
+		t.Errorf("the audit of keys: %v", entry)
 	}
 	r.want(202, "", "POST", "/jobs", r.job("acme", ""))
 	stream.until("overview", func(o map[string]any) bool { return seenQueue(o, r.queue)["waiting"] == 1.0 })
@@ -285,6 +292,9 @@ func TestEventsOfOneTenant(t *testing.T) {
 		t.Errorf("it is told %v", q)
 	}
 	r.want(200, "", "POST", "/queues/"+r.queue+"/pause", `{"tenant":"globex","reason":"x"}`)
+	if err := operate.Record(t.Context(), r.redis, operate.AuditEntry{Action: "keys", After: map[string]string{"shop": "read"}}, operate.Operator{Reason: "x"}); err != nil {
+		t.Fatal(err)
+	}
 	r.want(200, "", "POST", "/queues/"+r.queue+"/pause", `{"tenant":"acme","reason":"x"}`)
 	if entry := stream.next("audit")["entry"].(map[string]any); entry["tenant"] != "acme" {
 		t.Errorf("the audit of another: %v", entry)

@@ -169,13 +169,14 @@ func (w *watch) newEvents(ctx context.Context, queue, after string) ([]inspect.E
 	return some, err
 }
 
-// newAudit returns the audit entries since the last call. Those of queues that do not answer come
-// later.
+// newAudit returns the audit entries since the last call, also those about API keys, which are of no
+// queue. Those of queues that do not answer come later.
 func (w *watch) newAudit(ctx context.Context) (all []operate.AuditEntry) {
-	read, errs := fanout.Ask(ctx, auditPatience, w.names, func(ctx context.Context, name string) ([]operate.AuditEntry, error) {
+	names := slices.Concat(w.names, []string{""})
+	read, errs := fanout.Ask(ctx, auditPatience, names, func(ctx context.Context, name string) ([]operate.AuditEntry, error) {
 		return operate.Audit(ctx, w.api.config.Redis, name, readAudit)
 	})
-	for i, name := range w.names {
+	for i, name := range names {
 		if errs[i] != nil {
 			continue
 		}
