@@ -68,8 +68,8 @@ export async function request(url: URL, init: RequestInit = {}): Promise<Respons
 
 type Query = Parameters<typeof address>[1];
 
-export async function get<T>(segments: readonly string[], query?: Query, signal?: AbortSignal): Promise<T> {
-	return (await request(address(segments, query), { signal: signal ?? null })).json();
+export async function get<T>(segments: readonly string[], query?: Query, signal?: AbortSignal, read: (json: string) => T = JSON.parse): Promise<T> {
+	return read(await (await request(address(segments, query), { signal: signal ?? null })).text());
 }
 
 export async function send<T>(method: 'POST' | 'PUT' | 'DELETE', segments: readonly string[], body: unknown, signal?: AbortSignal): Promise<T> {

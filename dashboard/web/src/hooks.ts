@@ -16,7 +16,7 @@ type Query = Parameters<typeof get>[1];
  * Loads data from the API: at first, when its address changes, and every `every` seconds while
  * the tab is visible. There is one request at a time.
  */
-export function useResource<T extends object>(segments: readonly string[] | null, query?: Query, every = 0): Resource<T> {
+export function useResource<T extends object>(segments: readonly string[] | null, query?: Query, every = 0, read?: (json: string) => T): Resource<T> {
 	const [state, set] = useState<{ of: string; data: T | null; error: unknown; loading: boolean }>({ of: '', data: null, error: null, loading: true });
 	const again = useRef<() => void>(() => {});
 	const of = segments ? JSON.stringify([segments, query]) : '';
@@ -39,7 +39,7 @@ export function useResource<T extends object>(segments: readonly string[] | null
 			}
 			busy = true;
 			try {
-				const data = await get<T>(segments, query, abort.signal);
+				const data = await get<T>(segments, query, abort.signal, read);
 				hearClock((data as { now?: string }).now);
 				set({ of, data, error: null, loading: false });
 			} catch (error) {

@@ -57,8 +57,8 @@ export interface Job {
 	since?: string; until?: string; now: string; lane?: string; position?: number; tenant_position?: number; waiting?: number;
 	held_by?: Hold; full?: Hold; pause?: Pause; unserved?: string; window_opens?: string; expected_at?: string; confidence: Confidence; drains_at?: string; text: string;
 	priority: string; cost: number; costs?: Record<string, number>; attributes?: Record<string, string>; headers?: Record<string, string>;
-	enqueued_at?: string; deadline?: string; retention_seconds: number; payload: unknown; payload_bytes: number; payload_truncated: boolean;
-	result?: unknown; locked?: string; timeline?: JobEvent[] | null;
+	enqueued_at?: string; deadline?: string; retention_seconds: number; payload?: string | undefined; payload_bytes: number; payload_truncated: boolean;
+	result?: string | undefined; locked?: string; timeline?: JobEvent[] | null;
 }
 export interface Tally { jobs: number; by_state?: Record<string, number> | null; too_late: number; paused: number; dry_run: boolean }
 

@@ -1,6 +1,7 @@
 package browsertest
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -58,6 +59,9 @@ func TestContent(t *testing.T) {
 	s.enqueue(s.call("stark", "/422/orders"))                // fails for good
 	prompt := ai.Request(`{"model":"m","max_tokens":20,"messages":[{"role":"user","content":"Hi"}]}`)
 	s.enqueue(queue.Job{Kind: "ai", Tenant: "acme", Payload: prompt, Costs: prompt.Costs()})
+	numbers := s.call("umbrella", "/orders")
+	numbers.In, numbers.Payload = time.Hour, json.RawMessage(fmt.Sprintf(`{"url":%q,"body":{"id":9007199254740993,"cents":1.10,"none":[],"text":"{\"n\":[1,2]}, \\","lines":[{"sku":-1e400},true]}}`, s.receiver+"/orders"))
+	job := s.enqueue(numbers)[0]
 	until(t, "all calls were made", func() bool {
 		answers := map[lifecycle.Answer]int64{}
 		for _, name := range []string{"webhook", "ai"} {
@@ -76,5 +80,5 @@ func TestContent(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	scenario(t, "content.mjs", run{base: p.page, given: map[string]any{"queue": "webhook", "receiver": strings.TrimPrefix(s.receiver, "http://")}})
+	scenario(t, "content.mjs", run{base: p.page, given: map[string]any{"queue": "webhook", "job": job, "receiver": strings.TrimPrefix(s.receiver, "http://")}})
 }

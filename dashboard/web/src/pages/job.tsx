@@ -1,6 +1,7 @@
 import { useEffect, useState } from 'preact/hooks';
 import { did, follows, tallyText, type Verb } from '../actions';
 import { ApiError, send } from '../api';
+import { shown } from '../exact';
 import { clock, num, precise, relative, sentenceCase, span, time } from '../format';
 import { useResource } from '../hooks';
 import { tick } from '../live';
@@ -16,10 +17,12 @@ import { EmptyState, Loaded } from '../ui/states';
 import { say } from '../ui/toast';
 import { Text, bytes } from '../ui/text';
 
+const readJob = (json: string): Job => ({ ...JSON.parse(json), payload: shown(json, 'payload'), result: shown(json, 'result') });
+
 /** One job: its state and the reason for it, its history and its payload. */
 export function JobPage({ queue, id }: { queue: string; id: string }) {
 	const [gone, setGone] = useState(false);
-	const { error, ...job } = useResource<Job>(['queues', queue, 'jobs', id], undefined, gone ? 0 : 2);
+	const { error, ...job } = useResource<Job>(['queues', queue, 'jobs', id], undefined, gone ? 0 : 2, readJob);
 	useEffect(() => {
 		if (error instanceof ApiError && error.status === 404) setGone(true);
 	}, [error]);
@@ -69,7 +72,7 @@ function View({ j }: { j: Job }) {
 				{j.locked ? <p class="hint">It cannot be shown: it is {j.locked}.</p> : <Text of={j.payload} label="Payload" />}
 				{j.payload_truncated && <p class="hint">Truncated for display. The handler receives the full payload.</p>}
 			</Card>
-			{j.result != null && <Card title="Result"><Text of={j.result} label="Result" /></Card>}
+			{j.result !== undefined && <Card title="Result"><Text of={j.result} label="Result" /></Card>}
 		</div>
 	);
 }

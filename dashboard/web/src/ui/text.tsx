@@ -12,13 +12,12 @@ export function bytes(n: number): string {
 // The server replaces hidden values with this.
 const hidden = /(\[redacted\])/;
 
-/** A payload or a result: indented JSON, or text as it is; never rendered as HTML. */
-export function Text({ of, label }: { of: unknown; label: string }) {
-	if (of == null) return <p class="hint">There is nothing to show.</p>;
-	const text = typeof of === 'string' ? of : JSON.stringify(of, null, 2);
+/** A payload or a result; never rendered as HTML. */
+export function Text({ of, label }: { of: string | undefined; label: string }) {
+	if (of === undefined) return <p class="hint">There is nothing to show.</p>;
 	return (
 		<pre class="text" tabIndex={0} role="group" aria-label={label}>
-			<bdi dir="ltr">{text.split(hidden).map((part, i) => (i % 2 ? <mark key={i} title="Hidden by the server">{part}</mark> : part))}</bdi>
+			<bdi dir="ltr">{of.split(hidden).map((part, i) => (i % 2 ? <mark key={i} title="Hidden by the server">{part}</mark> : part))}</bdi>
 		</pre>
 	);
 }

@@ -128,3 +128,22 @@ scenario('what changed, in all queues', async (page) => {
   assert.match(changes[0], /^webhook: anna changed “?tenant”? of hooli until \d\d:\d\d: launch day$/);
   assert.deepEqual(changes.slice(1).map((text) => text.replace(/ on .*/, '')).sort(), ['ai: worker', 'webhook: worker']);
 });
+
+scenario('the numbers of a payload', async (page) => {
+  await at.visit(page, at.job(queue, given.job));
+  assert.equal(await page.getByRole('group', { name: 'Payload' }).textContent(), `{
+  "body": {
+    "cents": 1.10,
+    "id": 9007199254740993,
+    "lines": [
+      {
+        "sku": -1e400
+      },
+      true
+    ],
+    "none": [],
+    "text": "{\\"n\\":[1,2]}, \\\\"
+  },
+  "url": "http://${receiver}/orders"
+}`);
+});
