@@ -66,10 +66,12 @@ export interface Worker {
 	id: string; host: string; pid: number; version: string; started: string; seen: string; queues: string[]; kinds: string[];
 	concurrency: number; held: number; sending: number; limits_file?: { path: string; error?: string };
 }
+/** A limit of an account, as far as its provider reports it. */
+export interface Quota { account: string; name: string; limit?: number; remaining?: number; resets_at?: string }
 export interface Provider {
 	kind: string; workers: number;
 	breaker?: { opened: number };
-	quotas?: { account: string; name: string; limit: number; remaining: number; resets_at?: string }[] | null;
+	quotas?: Quota[] | null;
 }
 export interface History { queue: string; step_seconds: number; from: string; points: { sent: number; allowed?: number; waiting: number; answers: Answers }[] }
 export interface ViolationCause { what: 'run' | 'changed' | 'ended' | 'lost'; at: string; actor?: string; reason?: string; before?: string; after?: string }

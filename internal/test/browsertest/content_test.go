@@ -44,7 +44,8 @@ func TestContent(t *testing.T) {
 	model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for name, value := range map[string]string{
 			"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "42", "x-ratelimit-reset-requests": "30m0s",
-			"x-ratelimit-limit-tokens": "90000", "x-ratelimit-remaining-tokens": "1234", "content-type": "application/json",
+			"x-ratelimit-limit-tokens": "90000", "x-ratelimit-remaining-tokens": "1234",
+			"x-ratelimit-limit-images": "5000", "x-ratelimit-remaining-audio": "7", "content-type": "application/json",
 		} {
 			w.Header().Set(name, value)
 		}

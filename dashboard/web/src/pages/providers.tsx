@@ -3,7 +3,7 @@ import { useResource } from '../hooks';
 import { queues, serverNow } from '../live';
 import { href } from '../router';
 import { recent, useSeries } from '../series';
-import type { Answer, Overview, Pause, Provider } from '../types';
+import type { Answer, Overview, Pause, Provider, Quota } from '../types';
 import { Chart } from '../ui/chart';
 import { Badge } from '../ui/icon';
 import { Meter } from '../ui/meter';
@@ -69,6 +69,13 @@ function ProviderPause({ of: p, now, queue }: { of: Pause; now: string; queue: s
 	);
 }
 
+/** What remains of a quota; providers may report only that or only the limit. */
+function Remaining({ of: { account, name, limit, remaining } }: { of: Quota }) {
+	if (limit === undefined) return <span class="figure">{remaining === undefined ? 'not reported' : `${num(remaining)} remaining`}</span>;
+	if (remaining === undefined) return <span class="figure">limit {num(limit)}</span>;
+	return <Meter level={remaining} full={limit} label={`Remaining ${name}, ${account}`} />;
+}
+
 function Card({ of: p }: { of: Provider }) {
 	const b = p.breaker, quotas = p.quotas ?? [], now = serverNow();
 	// A reset in the past is not shown.
@@ -82,7 +89,7 @@ function Card({ of: p }: { of: Provider }) {
 			{quotas.length === 0 ? <p>None reported.</p> : quotas.map((quota) => (
 				<p class="quota" key={quota.account + '\n' + quota.name}>
 					<span><bdi>{sentenceCase(quota.name)}</bdi></span>
-					<Meter level={quota.remaining} full={quota.limit} label={`Remaining ${quota.name}, ${quota.account}`} />
+					<Remaining of={quota} />
 					<small><bdi>{quota.account}</bdi>{quota.account && full(quota.resets_at) && ', '}{full(quota.resets_at)}</small>
 				</p>
 			))}

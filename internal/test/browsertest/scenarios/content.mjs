@@ -89,11 +89,11 @@ scenario('providers', async (page) => {
   await webhook.getByText('Opened 1 time after failed calls', { exact: true }).waitFor();
   await webhook.getByText('None reported.', { exact: true }).waitFor();
   await ai.getByText('Never opened', { exact: true }).waitFor();
-  await ai.locator('.quota').nth(1).waitFor();
-  assert.deepEqual(await Promise.all((await ai.locator('.quota').all()).map(async (quota) => [
-    await text(quota.locator('bdi').first()), await quota.getByRole('meter').getAttribute('aria-valuetext'),
-    (await text(quota.locator('small'))).replace(/\d+ min$/, '… min'),
-  ])), [['Requests', '42 of 60', 'full again in … min'], ['Tokens', '1,234 of 90,000', '']]);
+  await ai.locator('.quota').nth(3).waitFor();
+  assert.deepEqual((await texts(ai.locator('.quota'))).map((quota) => quota.replace(/\d+ min$/, '… min')), [
+    'Audio 7 remaining', 'Images limit 5,000', 'Requests 42/60 full again in … min', 'Tokens 1,234/90,000',
+  ]);
+  assert.deepEqual(await ai.getByRole('meter').evaluateAll((all) => all.map((meter) => meter.ariaValueText)), ['42 of 60', '1,234 of 90,000']);
 });
 
 scenario('limits', async (page) => {
