@@ -26,7 +26,7 @@ import (
 type AuditEntry struct {
 	At     time.Time       `json:"at"`
 	Actor  string          `json:"actor"`
-	Action string          `json:"action"` // a [Verb], pause, resume, override, clear, publish or keys; or see [Record]
+	Action string          `json:"action"` // a [Verb], pause, resume, override, clear, publish, unregister or keys; or see [Record]
 	Queue  string          `json:"queue"`
 	Tenant string          `json:"tenant,omitempty"`
 	Kind   string          `json:"kind,omitempty"`

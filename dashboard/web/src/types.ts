@@ -96,8 +96,11 @@ export interface Limits {
 	overrides?: Override[] | null;
 }
 export interface Reload { worker: string; path: string; at: string; error?: string }
+/** Programs of a later version record others, too. */
+export type AuditAction = 'cancel' | 'run' | 'wake' | 'retry' | 'delete' | 'pause' | 'resume' | 'override' | 'clear' | 'publish' | 'unregister' | 'keys' | 'refused'
+	| 'enable' | 'periodic add' | 'periodic remove' | 'periodic pause' | 'periodic resume';
 export interface AuditEntry {
-	at: string; actor: string; action: string; queue: string; tenant?: string; kind?: string; state?: string; id?: string; limit?: string; endpoint?: string;
+	at: string; actor: string; action: AuditAction; queue: string; tenant?: string; kind?: string; state?: string; id?: string; limit?: string; endpoint?: string;
 	reason?: string; until?: string; before?: Record<string, string>; after?: Record<string, string>; count: number;
 }
 export interface Session {

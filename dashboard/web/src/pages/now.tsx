@@ -4,7 +4,7 @@ import { incoming, queues } from '../live';
 import { href } from '../router';
 import { growth, recent, shareOf, useSeries } from '../series';
 import { mayChangeAll } from '../session';
-import type { AuditEntry, Fault, Overview } from '../types';
+import type { AuditAction, AuditEntry, Fault, Overview } from '../types';
 import { askPause, askResume } from '../actions';
 import { Chart } from '../ui/chart';
 import { Badge, Icon } from '../ui/icon';
@@ -72,10 +72,14 @@ function trendOf(q: Overview, perSecond: number): string | false {
 /** What operators and publishers changed in the last ten minutes, for the chart. */
 function useMarks(queue: string, now: string) {
 	const { data } = useResource<{ entries: AuditEntry[] | null }>(['audit'], { queue, limit: 20 });
-	return (data?.entries ?? []).map((e) => ({ at: time(e.at) / 1000, text: `${marked[e.action] ?? e.action} by ${shortened(e.actor)}` }))
+	return (data?.entries ?? []).filter((e) => e.action !== 'refused').map((e) => ({ at: time(e.at) / 1000, text: `${marked[e.action as keyof typeof marked] ?? e.action} by ${shortened(e.actor)}` }))
 		.filter((m) => m.at > time(now) / 1000 - 600).slice(0, 5);
 }
-const marked: Record<string, string> = { pause: 'paused', resume: 'resumed', override: 'limit changed', clear: 'override cleared', publish: 'limits published', cancel: 'jobs cancelled', retry: 'jobs retried', run: 'jobs run', delete: 'jobs deleted' };
+const marked: Record<Exclude<AuditAction, 'refused' | 'keys' | 'unregister'>, string> = {
+	pause: 'paused', resume: 'resumed', override: 'limit changed', clear: 'override cleared', publish: 'limits published', cancel: 'jobs cancelled', retry: 'jobs retried', run: 'jobs run', delete: 'jobs deleted',
+	wake: 'jobs tried again', enable: 'endpoint enabled',
+	'periodic add': 'periodic job set', 'periodic remove': 'periodic job removed', 'periodic pause': 'periodic job paused', 'periodic resume': 'periodic job resumed',
+};
 
 function QueueCard({ q }: { q: Overview }) {
 	const s = useSeries(q.queue), marks = useMarks(q.queue, q.now);

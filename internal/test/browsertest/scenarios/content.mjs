@@ -147,3 +147,37 @@ scenario('the numbers of a payload', async (page) => {
   "url": "http://${receiver}/orders"
 }`);
 });
+
+scenario('every action of the audit', async (page) => {
+  const entries = [
+    [{ action: 'pause', tenant: 'acme' }, 'webhook: ann paused acme: x'],
+    [{ action: 'resume' }, 'webhook: ann resumed all of the queue: x'],
+    [{ action: 'override', tenant: 'acme', limit: 'tenant' }, 'webhook: ann changed tenant of acme: x'],
+    [{ action: 'clear', tenant: 'acme', limit: 'tenant' }, 'webhook: ann cleared the override of tenant of acme: x'],
+    [{ action: 'publish' }, 'webhook: ann published limits: x'],
+    [{ action: 'cancel', count: 3, tenant: 'acme', state: 'waiting' }, 'webhook: ann cancelled 3 waiting jobs of acme: x'],
+    [{ action: 'run', count: 1 }, 'webhook: ann ran 1 job: x'],
+    [{ action: 'retry', count: 2, kind: 'webhook' }, 'webhook: ann retried 2 jobs of kind webhook: x'],
+    [{ action: 'delete', id: 'j1', count: 1 }, 'webhook: ann deleted job j1: x'],
+    [{ action: 'wake', count: 2, tenant: 'acme' }, 'webhook: ann let 2 jobs of acme try again now: x'],
+    [{ action: 'enable', tenant: 'acme', endpoint: 'a.example:443', id: 'e1' }, 'webhook: ann enabled endpoint a.example:443 of acme: x'],
+    [{ action: 'periodic add', tenant: 'acme', kind: 'webhook', id: 'nightly' }, 'webhook: ann set periodic job nightly of acme of kind webhook: x'],
+    [{ action: 'periodic remove', tenant: 'acme', id: 'nightly' }, 'webhook: ann removed periodic job nightly of acme: x'],
+    [{ action: 'periodic pause', tenant: 'acme', id: 'nightly' }, 'webhook: ann paused periodic job nightly of acme: x'],
+    [{ action: 'periodic resume', tenant: 'acme', id: 'nightly' }, 'webhook: ann resumed periodic job nightly of acme: x'],
+    [{ action: 'unregister', queue: undefined, before: { queue: 'old' } }, 'ann unregistered queue old: x'],
+    [{ action: 'keys', queue: undefined, after: { shop: 'read' } }, 'ann created 1 API key: x'],
+    [{ action: 'keys', queue: undefined, before: { shop: 'read', ops: 'admin' } }, 'ann revoked 2 API keys: x'],
+    [{ action: 'keys', queue: undefined, before: { shop: 'read' }, after: { shop: 'admin' } }, 'ann changed 1 API key: x'],
+    [{ action: 'refused' }, 'webhook: ann was refused: x'],
+    [{ action: 'refused', queue: undefined, actor: 'nobody' }, 'A caller without a valid key was refused: x'],
+    [{ action: 'refused', queue: undefined, actor: 'nobody', count: 40 }, '40 further requests were refused'],
+    [{ action: 'of a later version' }, 'webhook: ann: of a later version: x'],
+  ].map(([entry, said]) => [{ at: new Date().toISOString(), actor: 'ann', queue, reason: 'x', count: 0, ...entry }, said]);
+  await page.route('**/api/v1/audit?*', (route) => route.fulfill({ json: { entries: entries.map(([entry]) => entry) } }));
+  await at.visit(page, at.activity());
+  const changes = page.locator('.changes > li');
+  await changes.nth(entries.length - 1).waitFor();
+  assert.deepEqual((await texts(changes.locator('p'))).map((said) => said.replace(/[“”"]/g, '')), entries.map(([, said]) => said));
+  assert.equal(await changes.filter({ hasText: 'unregistered' }).locator('.differences').count(), 0);
+});
