@@ -26,6 +26,7 @@ type book struct {
 	used    time.Duration            // on the boot clock
 	told    map[string]time.Duration // when its faults were reported, on the boot clock
 	ledgers map[string]*store.Ledger // by limit; nil: to be read
+	ahead   map[string]int64         // see [store.Ledgers]
 	number  uint64                   // of what was read or stored last; numbers rise, and none comes twice
 	lost    int64                    // when the ones before it were lost, µs; 0: there were none
 	unsaved bool                     // the ledgers differ from the stored ones
@@ -115,13 +116,13 @@ func (b *book) read(ctx context.Context, client redis.UniversalClient, home stri
 	if err != nil {
 		return err
 	}
-	ledgers, err := store.ReadLedgers(text)
+	stored, err := store.ReadLedgers(text)
 	if err != nil {
 		return ledgerError{err}
 	}
 	b.unsaved = number < b.number // a failover lost the newer ones
 	if b.unsaved {
-		for _, of := range ledgers {
+		for _, of := range stored.Of {
 			of.Ledger.Lost(now, ahead)
 		}
 	}
@@ -135,7 +136,10 @@ func (b *book) read(ctx context.Context, client redis.UniversalClient, home stri
 		}
 		b.lost = store.LostAt(epoch)
 	}
-	b.ledgers, b.number = ledgers, number
+	b.ledgers, b.number = stored.Of, number
+	if b.ahead == nil {
+		b.ahead = stored.Ahead
+	}
 	return nil
 }
 
@@ -162,7 +166,7 @@ func (b *book) newFaults(err error) (all []store.Fault) {
 }
 
 func (b *book) store(ctx context.Context, now int64) error {
-	text, err := json.Marshal(b.ledgers)
+	text, err := json.Marshal(store.Ledgers{Of: b.ledgers, Ahead: b.ahead})
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,6 +47,8 @@ type lessor struct {
 	wanted time.Duration // when a partition last had jobs for one that is not used up, on the boot clock
 	stir   chan struct{} // closed when all partitions are to be asked at once
 	lag    time.Duration // how long it takes until a partition has what was leased
+
+	learned *time.Duration // by how much the boot clock is ahead of the ledger's, if another worker has said that
 
 	asks coalesce.Batcher[[]leaseAsk, leaseAnswers]
 
@@ -170,11 +173,11 @@ func (l *lessor) lead(ctx context.Context) error {
 		l.led(false)
 		return nil
 	}
-	if _, known := l.clocks[l.of.Queue].ahead(l.clocks[l.of.Queue]); !known { // it could lease nothing
+	known, err := l.learn(ctx)
+	if !known { // it could lease nothing
 		l.led(false)
-		return nil
+		return err
 	}
-	var err error
 	for _, seat := range l.seats {
 		if l.roles.left(roleOf(seat)) > 0 {
 			l.led(false)
@@ -190,6 +193,68 @@ func (l *lessor) lead(ctx context.Context) error {
 	}
 	l.led(false)
 	return err
+}
+
+// keptClocks is how many partitions' clocks are stored beside the ledger: some of them are on other nodes than the first.
+const keptClocks = 8
+
+// ahead returns by how much the ledger's clock is ahead of those of some partitions, in µs; nil: it is not known, because
+// the node of the first partition, whose clock it is, has not answered yet.
+func (l *lessor) ahead() map[string]int64 {
+	if _, known := l.clocks[l.of.Queue].offset(); !known {
+		return nil
+	}
+	all := map[string]int64{}
+	for _, home := range l.of.Names()[1:min(l.of.N, keptClocks+1)] {
+		if by, known := l.clocks[home].ahead(l.clocks[l.of.Queue]); known {
+			all[home] = by.Microseconds()
+		}
+	}
+	return all
+}
+
+// offset returns by how much the boot clock is ahead of the ledger's.
+func (l *lessor) offset() (by time.Duration, known bool) {
+	if by, known = l.clocks[l.of.Queue].offset(); known {
+		return by, true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.learned == nil {
+		return 0, false
+	}
+	return *l.learned, true
+}
+
+// learn reports whether the ledger's clock is known. If the node of the first partition has never answered, it has it from
+// the clocks of others, and what the ledger says of these.
+func (l *lessor) learn(ctx context.Context) (known bool, err error) {
+	if _, known := l.offset(); known {
+		return true, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
+	defer cancel()
+	text, _, err := seats.New(l.redis, l.worker, l.of.Queue, store.Key(l.of.Queue, "ledger"), 0).Read(ctx)
+	if err != nil {
+		return false, err
+	}
+	stored, err := store.ReadLedgers(text)
+	var all []time.Duration
+	for home, ahead := range stored.Ahead {
+		if clock := l.clocks[home]; clock != nil {
+			if by, known := clock.offset(); known {
+				all = append(all, by-time.Duration(ahead)*time.Microsecond)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return false, err
+	}
+	slices.Sort(all)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.learned = &all[len(all)/2] // one of them may have been set since
+	return true, nil
 }
 
 // takeRole takes the role in a seat, or returns for how long another worker has it.
@@ -273,10 +338,15 @@ func (l *lessor) noted(home string, shared bool, asks []leaseAsk) bool {
 func (l *lessor) round(ctx context.Context, home string) error {
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
-	shift, known := l.clocks[home].ahead(l.clocks[l.of.Queue])
-	if !known {
+	offset, known := l.offset()
+	own, answered := l.clocks[home].offset()
+	if home == l.of.Queue {
+		own, answered = offset, known // else nobody would see that its node is away
+	}
+	if !known || !answered {
 		return nil
 	}
+	shift := own - offset
 	asks, shared, err := askBuckets(ctx, l.redis, home, l.limits[home], shift)
 	if err != nil {
 		return err
@@ -291,11 +361,11 @@ func (l *lessor) round(ctx context.Context, home string) error {
 	}
 	began := boottime.Now()
 	defer func() { l.took(boottime.Now() - began) }()
-	answered, err := l.asks.Do(asks)
+	got, err := l.asks.Do(asks)
 	if err != nil {
 		return err
 	}
-	answers := answered.all
+	answers := got.all
 	for i, a := range asks {
 		if answers[i].Version <= a.Version {
 			continue
@@ -318,7 +388,7 @@ func (l *lessor) round(ctx context.Context, home string) error {
 			return err
 		}
 	}
-	return answered.err
+	return got.err
 }
 
 // askBuckets returns what the buckets of a partition have and want, and whether it has leased limits at all.
@@ -393,7 +463,8 @@ func (l *lessor) lease(batch [][]leaseAsk) ([]leaseAnswers, error) {
 	l.mu.Unlock()
 	// What begins before it is there is of no use, and the next ask takes as long. Another worker may have
 	// leased with another lag.
-	now, ahead := l.clocks[l.of.Queue].now().Add(lag).UnixMicro(), 2*maxLag.Microseconds()
+	offset, _ := l.offset()
+	now, ahead, clocks := (boottime.Now() - offset + lag).Microseconds(), 2*maxLag.Microseconds(), l.ahead()
 	answers := make([]leaseAnswers, len(batch))
 	byBook := map[*book][]leaseCall{}
 	for i, asks := range batch {
@@ -407,6 +478,9 @@ func (l *lessor) lease(batch [][]leaseAsk) ([]leaseAnswers, error) {
 	// The node of one budget may be away: that holds up no other limit.
 	var faults []store.Fault
 	for b, all := range byBook {
+		if !b.budget && clocks != nil { // the queues of a budget have different ones
+			b.ahead = clocks
+		}
 		err := b.lease(ctx, l.redis, all, now, ahead)
 		if err != nil {
 			for _, one := range all {

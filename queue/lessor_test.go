@@ -19,6 +19,7 @@ import (
 	"github.com/headgate/headgate/internal/test/pacer"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/seats"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
@@ -472,7 +473,11 @@ func TestLedgerIsStoredBeforeItIsUsed(t *testing.T) {
 		return len(answers[0].all[0].Spans)
 	}
 	worker := func(id string) *lessor {
-		return newLessor(l.layout, id, client, map[string]*redisClock{"q": clock, "q@2": clock}, nil, time.Minute, newRoles(client, id), slog.New(slog.DiscardHandler))
+		clocks := map[string]*redisClock{}
+		for _, home := range l.layout.Names() {
+			clocks[home] = clock
+		}
+		return newLessor(l.layout, id, client, clocks, nil, time.Minute, newRoles(client, id), slog.New(slog.DiscardHandler))
 	}
 	one, two := worker("one"), worker("two")
 	got := ask(one, nil) + ask(two, nil)
@@ -525,6 +530,49 @@ func TestWhatTheLedgerHears(t *testing.T) {
 			t.Errorf("%s: %t", what, got)
 		}
 	}
+}
+
+// TestClockOfALedger: a worker that cannot ask the first partition's node for its time has it from what is stored beside the
+// ledger and from the other nodes, one of whose clocks may have been set since.
+func TestClockOfALedger(t *testing.T) {
+	t.Parallel()
+	client, ctx := redistest.Start(t).Client(), t.Context()
+	layout := partition.Layout{Queue: "q", N: 4}
+	worker := func(id string, ahead map[string]time.Duration) *lessor {
+		clocks := map[string]*redisClock{}
+		for _, home := range layout.Names() {
+			clocks[home] = &redisClock{redis: client, queue: home}
+			if by, known := ahead[home]; known {
+				now := boottime.Now()
+				clocks[home].observe((now + by).Microseconds(), now, now)
+			}
+		}
+		return newLessor(layout, id, client, clocks, nil, time.Minute, newRoles(client, id), slog.New(slog.DiscardHandler))
+	}
+	first := worker("first", map[string]time.Duration{"q": time.Hour, "q@2": time.Minute, "q@3": 2 * time.Minute, "q@4": 0})
+	late := worker("late", map[string]time.Duration{"q@2": time.Minute, "q@3": 2 * time.Minute, "q@4": 24 * time.Hour})
+	leases := func(l *lessor) {
+		t.Helper()
+		a := leaseAsk{limit: "all", spec: limitlua.Spec{Algorithm: "lb", Permit: 10_000, Flow: 1}}
+		a.Ask = partition.Ask{Member: "q", Holder: l.worker, Want: 3, Weight: 1}
+		answers, err := l.lease([][]leaseAsk{{a}})
+		if err != nil || answers[0].err != nil {
+			t.Fatal(err, answers[0].err)
+		}
+	}
+	knows := func(l *lessor, want bool) {
+		t.Helper()
+		known, err := l.learn(ctx)
+		if by, _ := l.offset(); known != want || err != nil || known && (by+time.Hour).Abs() > time.Millisecond {
+			t.Errorf("the ledger's clock is known: %t, %v, and is %v behind; want %t, and an hour", known, err, -by, want)
+		}
+	}
+	knows(late, false) // there is no ledger
+	leases(first)
+	knows(late, true)
+	leases(late)
+	knows(worker("later", map[string]time.Duration{"q@2": time.Minute}), true) // the late one keeps what was known
+	knows(worker("alone", nil), false)
 }
 
 // TestManyLedgersBesideASilentSeat: a seat that does not answer holds up the leases of many tenants for no longer than

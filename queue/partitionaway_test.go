@@ -396,3 +396,46 @@ func TestStartBesideANodeAway(t *testing.T) {
 	stop()
 	calls.once(t, ids)
 }
+
+// TestLeasesBesideTheFirstNodeAway: while the node of the first partition is away, by whose clock shared limits are leased,
+// a worker that starts leases them to the other partitions.
+func TestLeasesBesideTheFirstNodeAway(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
+	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000")
+	client, ctx := cluster.Client(), t.Context()
+	owner := func(key string) *redistest.Server { return cluster.Owner(cluster.Slot(key)) }
+	needed, name := []*redistest.Server{owner(asynqwire.Queues), owner(workers.ListKey)}, "q"
+	gone := cluster.Nodes()[slices.IndexFunc(cluster.Nodes(), func(node *redistest.Server) bool { return !slices.Contains(needed, node) })]
+	for owner(store.Key(name, "waiting")) != gone {
+		name += "q"
+	}
+	layout := partition.Layout{Queue: name, N: 8}
+	shared := limits.Queue{Partitions: layout.N, Kinds: []string{"call"}, Limits: []limits.Limit{sharedBy(100)}}
+	if err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{name: shared}}); err != nil {
+		t.Fatal(err)
+	}
+	var jobs []Job
+	for i := range 30 {
+		if tenant := fmt.Sprint("t", i); owner(store.Key(layout.Home(tenant), "waiting")) != gone {
+			jobs = append(jobs, Job{Kind: "call", Queue: name, Tenant: tenant, Payload: 1})
+		}
+	}
+	for _, begin := range []func(){func() {}, gone.Kill} {
+		begin()
+		for _, result := range NewClient(client).EnqueueMany(ctx, jobs) {
+			if result.Err != nil {
+				t.Fatal(result.Err)
+			}
+		}
+		seen := newCounter()
+		worker, err := New(Config{Redis: cluster.Options(), Queues: []string{name}, Observer: seen, ShutdownTimeout: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		Handle(worker, "call", func(context.Context, json.RawMessage) error { return nil })
+		stop := runWorker(t, worker)
+		seen.wait(t, string(lifecycle.Done), len(jobs))
+		stop()
+	}
+}

@@ -89,7 +89,7 @@ func (m *Mover) leases(ctx context.Context, homes []string) (leases, error) {
 			return nil, err
 		}
 		left := int64(0)
-		for limit, of := range ledgers {
+		for limit, of := range ledgers.Of {
 			left += of.Ledger.Unspent(found[limit])
 		}
 		if left == 0 || time.Now().After(end) {
@@ -207,7 +207,7 @@ func (m *Mover) unshare(ctx context.Context, tx *redis.Tx, q *effective.Queue, l
 		if !leases.add(limit.Name, home, was) {
 			continue
 		}
-		of := ledgers[limit.Name]
+		of := ledgers.Of[limit.Name]
 		if of == nil { // nobody has asked yet
 			of = &store.Ledger{Ledger: partition.NewLedger(leased)}
 		}

@@ -34,14 +34,25 @@ func (l *Ledger) UnmarshalJSON(text []byte) error {
 	return l.Ledger.UnmarshalJSON(stored.Ledger)
 }
 
-// ReadLedgers reads ledgers that are stored together, by limit. There are none in an empty text.
-func ReadLedgers(stored string) (ledgers map[string]*Ledger, err error) {
-	ledgers = map[string]*Ledger{}
+// Ledgers are stored together.
+type Ledgers struct {
+	Of map[string]*Ledger `json:"limits"` // by limit
+
+	// Ahead is by how much the clock of the ledgers, which is that of the first partition, is ahead of those of some other
+	// partitions, µs. While the node of the first one is away, who starts to lease has the time from these.
+	Ahead map[string]int64 `json:"ahead,omitempty"`
+}
+
+// ReadLedgers reads ledgers that are stored together. There are none in an empty text.
+func ReadLedgers(stored string) (all Ledgers, err error) {
 	if stored != "" {
-		err = json.Unmarshal([]byte(stored), &ledgers)
+		err = json.Unmarshal([]byte(stored), &all)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the ledger of the shared limits: %w", err)
+		return Ledgers{}, fmt.Errorf("read the ledger of the shared limits: %w", err)
 	}
-	return ledgers, nil
+	if all.Of == nil {
+		all.Of = map[string]*Ledger{}
+	}
+	return all, nil
 }
