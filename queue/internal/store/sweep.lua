@@ -16,9 +16,9 @@
 -- ARGV[5]   '1': also correct counts and permits, and delete pauses
 -- Returns   {cursor, moved}
 -- Bound: a slice has some 100 lanes of up to 16 limits; for one tenant 2,000 names, of which
--- only its lanes are asked.
+-- only its lanes are asked. For counts it asks some 6,000 lanes for their length.
 -- Full memory: it runs (allow-oom), so that lanes wake and drain. A lane is in one of the sets,
--- whichever it is, and the names of kinds are few.
+-- whichever it is, and the names of kinds are at most some 1,000.
 local now = clock()
 without_queue = {'0', 0}
 if not attempt('limits', function() set_calendars(ARGV[3]) end) then return {'0', 0} end
@@ -81,10 +81,11 @@ end
 
 -- The count of a tenant is the sum of its lanes, if these differ only by kind and
 -- endpoint. So all kinds have to be known, including the new ones of the whole slice,
--- before a tenant is summed. A tenant with more than MAX_ENDPOINTS endpoints is not
--- summed.
-local MAX_ENDPOINTS = 100
-local kinds, known, summed = {}, {}, {}
+-- before a tenant is summed: '*' is among the kinds until all lanes were looked at. Of
+-- more than MAX_KINDS all are forgotten and learned again, and no tenant is summed
+-- meanwhile. A tenant with more than MAX_ENDPOINTS endpoints is not summed.
+local MAX_KINDS, MAX_ENDPOINTS, MAX_COUNTED = 1000, 100, 5000
+local kinds, known, summed, counted = {}, {}, {}, 0
 local function parts_of(lane)
   if #config().attributes > 2 then return nil end
   local tenant, kind, endpoint = tenant_of(lane), kind_of(lane), endpoint_of(lane)
@@ -101,15 +102,39 @@ local function learn(kind)
   return true
 end
 
+-- learn_kinds adds the kinds of a slice, and returns whether all kinds are known.
+local function learn_kinds(lanes, begins, ends)
+  local key = headgate .. 'kinds'
+  local names = read('SRANDMEMBER', key, MAX_KINDS + 2)
+  if not names[1] and not begins then return false end
+  local all = names[1] ~= nil
+  for _, name in ipairs(names) do
+    if name == '*' then all = false else learn(name) end
+  end
+  for _, lane in ipairs(lanes) do
+    local _, kind = parts_of(lane)
+    if kind and learn(kind) then plan('SADD', key, kind) end
+  end
+  if #kinds > MAX_KINDS then
+    plan('DEL', key)
+    return false
+  end
+  if ends then plan('SREM', key, '*') elseif not names[1] then plan('SADD', key, '*') end
+  plan('PEXPIRE', key, 7 * 86400000)
+  return all or ends
+end
+
 local function recount(lane)
   local tenant = parts_of(lane)
-  if not tenant or summed[tenant] then return end
-  summed[tenant] = true
+  if not tenant or summed[tenant] or counted > MAX_COUNTED then return end
+  summed[tenant], counted = true, counted + #kinds
   local sum = 0
   for _, one in ipairs(kinds) do sum = sum + lane_length(lane_of_kind(tenant, one)) end
   local endpoints = headgate .. 'endpoints:' .. tenant
   if read('SCARD', endpoints) > MAX_ENDPOINTS then return end
-  for _, one in ipairs(read('SMEMBERS', endpoints)) do sum = sum + lane_length(one) end
+  for _, one in ipairs(read('SMEMBERS', endpoints)) do
+    sum, counted = sum + lane_length(one), counted + 1
+  end
   backlog_add(tenant, sum - waiting_jobs(tenant))
 end
 
@@ -119,24 +144,23 @@ if tenant_wanted == '' then
 else
   slice = read('SSCAN', asynq .. 'groups', ARGV[2], 'MATCH', tenant_wanted .. '*', 'COUNT', 2000)
 end
-if mends then
-  for _, kind in ipairs(read('SMEMBERS', headgate .. 'kinds')) do learn(kind) end
-  for _, lane in ipairs(slice[2]) do
-    local _, kind = parts_of(lane)
-    if kind and learn(kind) then plan('SADD', headgate .. 'kinds', kind) end
-  end
-  plan('PEXPIRE', headgate .. 'kinds', 7 * 86400000)
-end
+local sums = false
+if mends then sums = learn_kinds(slice[2], ARGV[2] == '0', slice[1] == '0') end
 for _, lane in ipairs(slice[2]) do
   if tenant_wanted == '' or tenant_of(lane) == tenant_wanted then
     -- What ask gives back is given back, whatever is damaged of the rest.
     local due, e, blocked, limits
     attempt('lane ' .. lane, function() due, e, blocked, limits = look(lane) end)
     if e then attempt('lane ' .. lane, function() put(lane, due, e, blocked, limits) end) end
-    if mends then
-      attempt('lane ' .. lane, function() mend(lane) end)
-      attempt('lane ' .. lane, function() recount(lane) end)
-    end
+    if mends then attempt('lane ' .. lane, function() mend(lane) end) end
+  end
+end
+if sums then
+  -- Not all tenants of the slice may have their turn, so each time it is others.
+  local lanes = slice[2]
+  for i = 1, #lanes do
+    local lane = lanes[(now + i) % #lanes + 1]
+    attempt('lane ' .. lane, function() recount(lane) end)
   end
 end
 if mends then

@@ -1,0 +1,99 @@
+package queue
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+)
+
+// TestSweepOfManyKinds: however many kinds of jobs wait, a sweep asks a bounded number of lanes for their length. It
+// corrects the counts of all tenants within some sweeps, and of too many kinds when they are gone.
+func TestSweepOfManyKinds(t *testing.T) {
+	t.Parallel()
+	const tenants, bound, maxKinds = 40, 6100, 1000
+	server := redistest.Start(t)
+	r := startRigAt(t, server.Redis(), -1, limitsOf(), nil)
+	client, ctx, c := server.Client(), t.Context(), r.chores()
+	lanes := func(name string, n int, do func(pipe redis.Pipeliner, lane string)) {
+		t.Helper()
+		_, err := client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for i := range n {
+				do(pipe, fmt.Sprintf(name, i))
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait := func(pipe redis.Pipeliner, lane string) { // without a count
+		pipe.ZAdd(ctx, asynqwire.Key(r.queue, "g:"+lane), redis.Z{Score: 1, Member: lane})
+		pipe.SAdd(ctx, asynqwire.Key(r.queue, "groups"), lane)
+	}
+	end := func(pipe redis.Pipeliner, lane string) {
+		pipe.Del(ctx, asynqwire.Key(r.queue, "g:"+lane))
+		pipe.SRem(ctx, asynqwire.Key(r.queue, "groups"), lane)
+	}
+	sweep := func(times int) {
+		t.Helper()
+		for range times {
+			before := lengths(t, client)
+			if err := c.Sweep(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if n := lengths(t, client) - before; n > bound {
+				t.Fatalf("a sweep asked for %d lengths, at most %d are allowed", n, bound)
+			}
+		}
+	}
+	right := func() bool {
+		counts := client.HGetAll(ctx, store.TenantsKey(r.queue)).Val()
+		for i := range tenants {
+			if store.ReadCounts(counts[fmt.Sprint("t", i)]).Waiting != 1 {
+				return false
+			}
+		}
+		return true
+	}
+	lanes("t%d;kind=call", tenants, wait)
+	lanes("busy;kind=k%d", 800, wait)
+	for n := 0; !right(); n++ {
+		if n == 2000 {
+			t.Fatal("with 800 kinds, counts are not corrected")
+		}
+		sweep(1)
+	}
+
+	lanes("busy;kind=more%d", 2000, wait)
+	sweep(60) // twice the lanes
+	client.Del(ctx, store.TenantsKey(r.queue))
+	sweep(60)
+	if n := client.SCard(ctx, store.Key(r.queue, "kinds")).Val(); n > maxKinds+200 {
+		t.Errorf("%d kinds are kept", n)
+	}
+	lanes("busy;kind=k%d", 800, end)
+	lanes("busy;kind=more%d", 2000, end)
+	for n := 0; !right(); n++ {
+		if n == 200 {
+			t.Fatal("counts are not corrected after too many kinds")
+		}
+		sweep(1)
+	}
+}
+
+// lengths returns how often a Redis was asked for the length of a sorted set.
+func lengths(t *testing.T, client redis.UniversalClient) int {
+	t.Helper()
+	stats, err := client.InfoMap(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	_, _ = fmt.Sscanf(stats["Commandstats"]["cmdstat_zcard"], "calls=%d", &n) // none yet
+	return n
+}
