@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
 	"github.com/headgate/headgate/internal/check"
@@ -15,6 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
@@ -232,4 +234,61 @@ func startCrowd(t testing.TB, server *redistest.Server, lanes int) *rig {
 		t.Fatal(err)
 	}
 	return &rig{receiver: newReceiver(-1), queue: name, server: server.Redis(), client: enqueue, seen: newCounter()}
+}
+
+// TestVirtualTimesAreForgotten: the sweep deletes the virtual finish times of tenants that change nothing any more.
+// Tenants that return have their turns and their times as if none had been deleted.
+func TestVirtualTimesAreForgotten(t *testing.T) {
+	t.Parallel()
+	back := []string{"heavy", "light", "served1", "near49", "near20", "near11", "near10", "near9", "near0", "served999", "new"}
+	run := func(sweeps bool) (kept map[string]string, turns []string, times map[string]string) {
+		set := limitsOf(sharedBy(1e6))
+		set.Tenants = map[string]limits.Tenant{"heavy": {Weight: 10}, "light": {Weight: 0.1}}
+		r := startRig(t, -1, set, nil)
+		client, key := r.server.Client(), store.Key(r.queue, "vtime")
+		_, err := client.Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
+			for i := range 1000 { // more than a sweep looks at
+				pipe.HSet(t.Context(), key, fmt.Sprint("served", i), float64(i)/100)
+			}
+			for i := range 50 { // around 98, where the next job of a tenant begins at the earliest
+				pipe.HSet(t.Context(), key, fmt.Sprint("near", i), 97+float64(i)/10)
+			}
+			pipe.HSet(t.Context(), key, "heavy", 99.9, "light", 85, "*", 100, "*unit", "permits", "*typical", 1)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sweeps {
+			r.sweep(t, 100)
+		}
+		kept = client.HGetAll(t.Context(), key).Val()
+		of := map[string]string{}
+		for _, tenant := range back {
+			for range 3 {
+				of[r.add(t, func(job *Job) { job.Tenant = tenant })] = tenant
+			}
+		}
+		for _, id := range r.release(t, r.dispatcher(), 100) {
+			turns = append(turns, of[id])
+		}
+		times = map[string]string{}
+		for _, tenant := range back {
+			times[tenant] = client.HGet(t.Context(), key, tenant).Val()
+		}
+		return kept, turns, times
+	}
+	_, wantTurns, wantTimes := run(false)
+	kept, turns, times := run(true)
+	if !slices.Equal(turns, wantTurns) || !maps.Equal(times, wantTimes) {
+		t.Errorf("tenants had their turns as %v until %v; if nothing is deleted, as %v until %v", turns, times, wantTurns, wantTimes)
+	}
+	if len(turns) != 3*len(back) {
+		t.Errorf("%d jobs went", len(turns))
+	}
+	maps.DeleteFunc(kept, func(tenant, _ string) bool { return strings.HasPrefix(tenant, "*") })
+	// near11 to near49, heavy after 99.8 and light after 80.
+	if len(kept) != 39+2 || kept["near10"] != "" || kept["near11"] == "" || kept["heavy"] == "" || kept["light"] == "" {
+		t.Errorf("%d times are kept: %v", len(kept), kept)
+	}
 }

@@ -682,6 +682,14 @@ var queueMutants = []mutant{
 		"swapped", "permits of jobs that asynq's tools deleted come back", "queue TestPermitsOfDeletedJobsComeBack",
 	},
 	{
+		"queue/internal/store/sweep.lua", `if finish <= virtual - 2 * typical / tenant_config(tenant, now).w then plan('HDEL', vtime, tenant) end`, `plan('HDEL', vtime, tenant)`,
+		"missing condition", "a tenant that returns gains nothing from having been forgotten", "queue TestVirtualTimesAreForgotten",
+	},
+	{
+		"queue/internal/store/sweep.lua", `if not tenant or summed[tenant] or counted > MAX_COUNTED then return end`, `if not tenant or summed[tenant] then return end`,
+		"missing bound", "a sweep counts a bounded number of lanes", "queue TestSweepOfManyKinds",
+	},
+	{
 		"queue/internal/store/sweep.lua", `if due and due <= e then return end`, `if due then return end`,
 		"missing condition", "a limit that was raised lets its lanes go on", "queue TestRaisedQuotaWakesLanes|TestChangesWake|TestTimedLimitsAreLive",
 	},

@@ -27,7 +27,8 @@
 --   vtime       hash: tenant -> virtual finish time; '*' -> the queue's virtual time;
 --               '*unit' -> its unit; '*parts' -> what the last jobs added to it;
 --               '*typical' -> what a job usually adds; '*clock' -> time of the last dispatch, µs;
---               '*firsts' -> of a partition with a shared limit: what went to tenants without backlog
+--               '*firsts' -> of a partition with a shared limit: what went to tenants without backlog;
+--               '*swept' -> cursor of the sweep, which deletes times that change nothing any more
 --   pauses      hash: scope -> "until_us by reason", or for a hold (see formats.lua)
 --               "until_us tried length_us since_us probe reason"; scope: a tenant, '*' the
 --               queue, k:KIND; for holds a:KIND the account of a kind, a:KIND;TENANT a

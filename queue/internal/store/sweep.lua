@@ -6,17 +6,18 @@
 -- and other producers add lanes that the dispatcher does not know. Each lane of the slice
 -- that is not ready is asked again and put where it belongs. The sweep of a worker also
 -- corrects the counts of waiting jobs and the permits of jobs that asynq's tools took
--- away, and deletes pauses that are over.
+-- away, and deletes pauses that are over and virtual times that change nothing.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
 -- ARGV[2]   cursor: where the last slice ended, '0' to begin
 -- ARGV[3]   calendars as JSON, '' for none
 -- ARGV[4]   the tenant whose lanes are asked, escaped; '' for all
--- ARGV[5]   '1': also correct counts and permits, and delete pauses
+-- ARGV[5]   '1': also correct counts and permits, and delete pauses and virtual times
 -- Returns   {cursor, moved}
 -- Bound: a slice has some 100 lanes of up to 16 limits; for one tenant 2,000 names, of which
--- only its lanes are asked. For counts it asks some 6,000 lanes for their length.
+-- only its lanes are asked. For counts it asks some 6,000 lanes for their length, and it looks at some 100 virtual
+-- times.
 -- Full memory: it runs (allow-oom), so that lanes wake and drain. A lane is in one of the sets,
 -- whichever it is, and the names of kinds are at most some 1,000.
 local now = clock()
@@ -138,6 +139,25 @@ local function recount(lane)
   backlog_add(tenant, sum - waiting_jobs(tenant))
 end
 
+-- A tenant without a virtual finish time starts two typical jobs before the queue's virtual time (start_of in
+-- dispatch.lua), so one that is not later than that changes nothing. '*swept' is where the next sweep goes on.
+local function forget_finishes()
+  local vtime = headgate .. 'vtime'
+  local known = read('HMGET', vtime, '*', '*typical', '*swept')
+  local virtual, typical = score_read(known[1]), score_read(known[2])
+  if typical <= 0 then typical = 1 end
+  local slice = read('HSCAN', vtime, int(score_read(known[3])), 'COUNT', 100)
+  for i = 1, #slice[2], 2 do
+    local tenant, finish = slice[2][i], score_read(slice[2][i + 1])
+    if string.sub(tenant, 1, 1) ~= '*' and finish < virtual then
+      attempt('tenant ' .. tenant, function()
+        if finish <= virtual - 2 * typical / tenant_config(tenant, now).w then plan('HDEL', vtime, tenant) end
+      end)
+    end
+  end
+  if slice[1] ~= (known[3] or '0') then plan('HSET', vtime, '*swept', slice[1]) end
+end
+
 local slice
 if tenant_wanted == '' then
   slice = read('SSCAN', asynq .. 'groups', ARGV[2], 'COUNT', 100)
@@ -164,6 +184,7 @@ if sums then
   end
 end
 if mends then
+  attempt(headgate .. 'vtime', forget_finishes)
   -- Pauses that have ended, and resumes that are old.
   local MAX_ENDED, PIECE = 500, 50
   local ended = read('ZRANGEBYSCORE', headgate .. 'pause_ends', '-inf', int(now), 'LIMIT', 0, MAX_ENDED)
