@@ -1,8 +1,11 @@
 package queue
 
 import (
+	"cmp"
+	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,6 +15,7 @@ import (
 	"github.com/yuin/gopher-lua/ast"
 	"github.com/yuin/gopher-lua/parse"
 
+	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
@@ -99,23 +103,124 @@ func TestScriptsNameWhatTheyUse(t *testing.T) {
 	}
 }
 
-// globals returns the global names in a Lua text.
-func globals(t *testing.T, name, text string) (names []string) {
+// TestScriptsClearWhatTheySay: gopher-lua, on which the embedded Redis runs scripts, clears the names that a script
+// sets to nil and no others. Version 1.1.1 takes `x = nil` and `local y` after it for one instruction if the register of
+// y is twice that of x, and clears all between.
+func TestScriptsClearWhatTheySay(t *testing.T) {
+	t.Parallel()
+	const wrong = "local a, b, c, d = 1, 2, 3, 4\nc = nil\nlocal e\nreturn d"
+	if clearsMore(t, "wrong", wrong) != 2 || clearsMore(t, "right", strings.Replace(wrong, "c = nil", "d = nil", 1)) != 0 {
+		t.Error("the test does not see what it looks for")
+	}
+	texts := map[string]string{}
+	for name, script := range store.Scripts {
+		texts[name] = script.Text()
+	}
+	others, err := filepath.Glob("../throttle/*.lua")
+	if err != nil || len(others) == 0 {
+		t.Fatalf("scripts of throttle: %v, %v", others, err)
+	}
+	for _, name := range others {
+		body, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[name] = limitlua.NewScript(string(body)).Text()
+	}
+	for name, text := range texts {
+		if line := clearsMore(t, name, text); line > 0 {
+			lines := strings.Split(text, "\n")[line-1:]
+			t.Errorf("%s: gopher-lua clears too much at\n%s\nPut a statement between them.", name, strings.Join(lines[:min(3, len(lines))], "\n"))
+		}
+	}
+}
+
+// clearsMore returns the line at which a function of a Lua text clears more registers than if its assignments of nil were
+// of false, which no instruction joins with another one; 0: there is none.
+func clearsMore(t *testing.T, name, text string) int {
+	t.Helper()
+	assignsNil, assignsFalse := parsed(t, name, text), parsed(t, name, text)
+	assignFalse(reflect.ValueOf(assignsFalse))
+	cleared := func(function *lua.FunctionProto) (all int, of map[int]int) {
+		of = map[int]int{} // by line
+		for i, code := range function.Code {
+			n := 0
+			switch a, b := int(code>>18&0xff), int(code&0x1ff); int(code >> 26) {
+			case lua.OP_LOADNIL:
+				n = b - a + 1
+			case lua.OP_LOADBOOL:
+				n = 1
+			}
+			all, of[function.DbgSourcePositions[i]] = all+n, of[function.DbgSourcePositions[i]]+n
+		}
+		return all, of
+	}
+	other := functions(t, name, assignsFalse)
+	for i, function := range functions(t, name, assignsNil) {
+		all, of := cleared(function)
+		if most, single := cleared(other[i]); all > most {
+			return slices.MaxFunc(slices.Collect(maps.Keys(of)), func(a, b int) int { return cmp.Compare(of[a]-single[a], of[b]-single[b]) })
+		}
+	}
+	return 0
+}
+
+// assignFalse replaces each nil that is assigned to a declared name in a part of a syntax tree.
+func assignFalse(part reflect.Value) {
+	switch part.Kind() {
+	case reflect.Interface, reflect.Pointer:
+		if assign, is := part.Interface().(*ast.AssignStmt); is && part.Kind() == reflect.Pointer {
+			for i, value := range assign.Rhs {
+				if _, is := value.(*ast.NilExpr); is {
+					assign.Rhs[i] = &ast.FalseExpr{}
+					assign.Rhs[i].SetLine(value.Line())
+				}
+			}
+		}
+		if !part.IsNil() {
+			assignFalse(part.Elem())
+		}
+	case reflect.Slice:
+		for i := range part.Len() {
+			assignFalse(part.Index(i))
+		}
+	case reflect.Struct:
+		for _, field := range part.Fields() {
+			assignFalse(field)
+		}
+	}
+}
+
+func parsed(t *testing.T, name, text string) []ast.Stmt {
+	t.Helper()
 	stmts, err := parse.Parse(strings.NewReader(text), name)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return stmts
+}
+
+// functions returns the functions of a Lua text, compiled; the first is the whole.
+func functions(t *testing.T, name string, stmts []ast.Stmt) (all []*lua.FunctionProto) {
+	t.Helper()
 	whole, err := lua.Compile(stmts, name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	functions := []*lua.FunctionProto{whole}
-	for len(functions) > 0 {
-		one := functions[0]
-		functions = append(functions[1:], one.FunctionPrototypes...)
-		for _, code := range one.Code {
+	all = append(all, whole)
+	for i := 0; i < len(all); i++ {
+		all = append(all, all[i].FunctionPrototypes...)
+	}
+	return all
+}
+
+// globals returns the global names in a Lua text.
+func globals(t *testing.T, name, text string) (names []string) {
+	t.Helper()
+	for _, function := range functions(t, name, parsed(t, name, text)) {
+		for _, code := range function.Code {
 			if op := int(code >> 26); op == lua.OP_GETGLOBAL || op == lua.OP_SETGLOBAL {
-				names = append(names, one.Constants[code&0x3ffff].String())
+				names = append(names, function.Constants[code&0x3ffff].String())
 			}
 		}
 	}
@@ -137,10 +242,7 @@ func TestLibrariesDeclare(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stmts, err := parse.Parse(strings.NewReader(string(text)), name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		stmts := parsed(t, name, string(text))
 		begins := 0
 		for line := range strings.Lines(string(text)) {
 			if strings.HasPrefix(line, "local ") || strings.HasPrefix(line, "function ") {
