@@ -18,11 +18,12 @@ import (
 	"github.com/headgate/headgate/queue/operate"
 )
 
-// before calls do once, before the first command of a name that has a word.
+// before calls do once, before the first command of a name that has a word, and refused once, when a node has refused an
+// EXISTS because its slot moves.
 type before struct {
-	name, word string
-	do         func()
-	once       sync.Once
+	name, word    string
+	do, refused   func()
+	once, andOnce sync.Once
 }
 
 func (b *before) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -32,7 +33,11 @@ func (b *before) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if cmd.Name() == b.name && slices.Contains(cmd.Args(), any(b.word)) {
 			b.once.Do(b.do)
 		}
-		return next(ctx, cmd)
+		err := next(ctx, cmd)
+		if cmd.Name() == "exists" && store.Moving(err) {
+			b.andOnce.Do(b.refused)
+		}
+		return err
 	}
 }
 
@@ -80,11 +85,12 @@ func TestMoveBesideASlotMove(t *testing.T) {
 
 		other := cluster.NewClient(&redis.ClusterOptions{})
 		defer other.Close()
-		reached, goOn := make(chan struct{}), make(chan struct{})
+		reached, goOn, refused := make(chan struct{}), make(chan struct{}), make(chan struct{})
 		hook.do = func() {
 			close(reached)
 			<-goOn
 		}
+		hook.refused = func() { close(refused) }
 		other.OnNewNode(func(node *redis.Client) { node.AddHook(hook) }) // a scan is of one node
 		ended := make(chan struct{})
 		go func() {
@@ -96,7 +102,11 @@ func TestMoveBesideASlotMove(t *testing.T) {
 		move := cluster.Move(slot, cluster.Other(slot))
 		move.Keys()
 		close(goOn)
-		time.Sleep(500 * time.Millisecond) // in which it looks for keys, of which the old node has none
+		select { // it asks the old node, which has no keys any more, whether it has all
+		case <-refused:
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s: the old node refuses nothing", what)
+		}
 		move.End()
 		<-ended
 		if now, err := store.ReadLayout(ctx, client, "q"); err != nil || now.From != nil {
