@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/operate"
 )
 
@@ -301,6 +302,25 @@ func TestUnrecordedPause(t *testing.T) {
 	w.reread()
 	w.catchUp(t)
 	w.want(t, false, "a")
+}
+
+// TestPauseOfALostRun: a call ends with the provider's wish to wait, but its job has gone to another run meanwhile, so Redis
+// does not take the pause. The worker does not keep it either: it goes on with the tenant's jobs.
+func TestPauseOfALostRun(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 2, limitsOf(), nil)
+	r.answer = func(ctx context.Context, job Running) error {
+		if r.seen.outcomes(lifecycle.Lost) > 0 {
+			return nil
+		}
+		r.server.Client().HSet(ctx, asynqwire.Key(r.queue, "t:"+job.ID), "hg_owner", "other:1")
+		return tooMany{after: time.Hour}
+	}
+	r.run(t)
+	r.enqueue(t, "a", 1)
+	r.seen.wait(t, string(lifecycle.Lost), 1)
+	r.enqueue(t, "a", 1)
+	r.wait(t)
 }
 
 // TestFollowProviders: a provider's pause reaches other workers with the settlement, and of

@@ -27,6 +27,10 @@ var queueMutants = []mutant{
 		"wrong key", "a job is recognized while its key is replaced", "queue TestKeyIsReplaced",
 	},
 	{
+		"queue/gate.go", `g.pauses.reread()`, ``,
+		"missing call", "a pause that Redis did not take is forgotten", "queue TestPauseOfALostRun",
+	},
+	{
 		"queue/gate.go", `v.result = g.keys.Encrypt(current.result, encryption.PlaceOf(g.queue, job.ID, encryption.Result))`, `v.result = current.result`,
 		"missing write", "results are encrypted", "queue TestNothingIsInTheClear",
 	},
