@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"math"
@@ -52,7 +53,7 @@ type promise struct {
 	forgets  time.Duration // what Redis was told in so much time before the fault is lost
 	twice    int           // most jobs that may be called more than once
 	flows    time.Duration // until calls are made at half of the limit again; 0: 5 s
-	again    time.Duration // until jobs under way at the fault are called again; 0: none has to be
+	again    time.Duration // until jobs under way at the fault are called again, if any were; 0: nothing is promised
 	over     int           // calls beyond the limit in a window
 	used     float64       // least part of the limit used during the fault; 0: nothing is promised
 	archived int           // jobs that end without a call that was accepted
@@ -243,16 +244,9 @@ func (x *show) measure(calls []sandbox.Call, a account, paced pacer.Calls) strin
 	if during < x.promise.used {
 		wrong("%.2f of the limit was used during the fault, promised is %.2f", during, x.promise.used)
 	}
-	again := time.Duration(math.MaxInt64)
-	for _, of := range a.again {
-		again = min(again, of[len(of)-1].At.Sub(x.healed))
-	}
-	took := "-"
-	if x.promise.again > 0 && len(a.again) > 0 {
-		if again > x.promise.again {
-			wrong("the first job under way was called again after %v, promised are %v", again, x.promise.again)
-		}
-		took = fmt.Sprintf("%.1f s (≤ %.0f s)", max(again, 0).Seconds(), x.promise.again.Seconds())
+	took, err := x.tookAgain(a)
+	if err != nil {
+		wrong("%v", err)
 	}
 	lost := fmt.Sprintf("%d (≤ %d)", len(a.lost), x.promise.lost)
 	if x.promise.wiped {
@@ -265,6 +259,28 @@ func (x *show) measure(calls []sandbox.Call, a account, paced pacer.Calls) strin
 	return fmt.Sprintf("| %s | %d | %s | %d (≤ %d) | %.1f s (≤ %.0f s) | %s | %.0f %%%s | %.1f ms (≤ %.0f ms) | %.1f %% |\n",
 		x.fault, a.acknowledged, lost, len(a.again), x.promise.twice, flows.Seconds(), x.promise.flows.Seconds(), took,
 		100*during, promised, max(0, early.Seconds()*1000), tolerance.Seconds()*1000, 100*paced.Behind())
+}
+
+// tookAgain says how long after the fault the first job under way was called again. Where long calls are cut off, some were
+// under way: if none was called again, the scenario has judged nothing.
+func (x *show) tookAgain(a account) (string, error) {
+	promised := x.promise.again
+	switch {
+	case promised == 0:
+		return "-", nil
+	case len(a.again) == 0 && x.latency >= time.Second:
+		return "", errors.New("no job was called more than once, so the scenario says nothing about calls under way")
+	case len(a.again) == 0:
+		return "none was", nil
+	}
+	again := time.Duration(math.MaxInt64)
+	for _, of := range a.again {
+		again = min(again, of[len(of)-1].At.Sub(x.healed))
+	}
+	if again > promised {
+		return "", fmt.Errorf("the first job under way was called again after %v, promised are %v", again, promised)
+	}
+	return fmt.Sprintf("%.1f s (≤ %.0f s)", max(again, 0).Seconds(), promised.Seconds()), nil
 }
 
 // flowsAgain is how long after the fault it took until the calls of a second were half of the limit.
