@@ -16,11 +16,14 @@ function member(object: string, name: string): string | undefined {
 	return undefined;
 }
 
+// Deeper levels are not indented any further: with 10,000 of them, spaces alone would take 200 MB.
+const deepest = 40;
+
 function indented(json: string): string {
 	let text = '', depth = 0, before = '';
 	for (const token of json.match(tokens) ?? []) {
 		if (closes(token)) depth--;
-		if (before === ',' || opens(before) !== closes(token)) text += '\n' + '  '.repeat(depth);
+		if (before === ',' || opens(before) !== closes(token)) text += '\n' + '  '.repeat(Math.min(depth, deepest));
 		text += token === ':' ? ': ' : token.startsWith('"') ? JSON.stringify(JSON.parse(token)) : token;
 		if (opens(token)) depth++;
 		before = token;
