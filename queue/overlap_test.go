@@ -30,13 +30,15 @@ func (tm *timer) tick(id string, tick int64) {
 	if err := tm.load(tm.t.Context(), 0, false); err != nil {
 		tm.t.Fatal(err)
 	}
-	for _, e := range tm.entries {
-		if e.id == id {
-			e.next = tick
-			if refused, err := tm.fire(tm.t.Context(), []*entry{e}, tick, true); err != nil || len(refused) > 0 {
-				tm.t.Fatalf("tick %d: %d refused, %v", tick, len(refused), err)
+	for _, table := range tm.tables {
+		for _, e := range table.entries {
+			if e.id == id {
+				e.next = tick
+				if table.fire(tm.t.Context(), []*entry{e}, tick, true); len(table.again) > 0 {
+					tm.t.Fatalf("tick %d was rejected", tick)
+				}
+				return
 			}
-			return
 		}
 	}
 	tm.t.Fatalf("there is no entry %q", id)

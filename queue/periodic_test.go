@@ -11,6 +11,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,6 +63,7 @@ func (tm *timer) mustRound(of *ticks) time.Duration {
 	if err != nil {
 		tm.t.Fatal(err)
 	}
+	of.firing.Wait()
 	return wait
 }
 
@@ -191,36 +194,36 @@ func TestPeriodicDeath(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	// begin does the first steps of firing the last minute's tick and stops.
-	begin := func(t *testing.T, queue string) (tm *timer, s []shot) {
+	begin := func(t *testing.T, queue string) (tm *timer, table *timetable, s []shot) {
 		tm = newTimer(t)
 		tm.set(Periodic{ID: "x", Spec: "@every 24h", Job: Job{Kind: "call", Tenant: "a", Queue: queue, Payload: struct{}{}}, MaxLate: 24 * time.Hour})
 		tm.aged("x", 48*time.Hour)
 		if err := tm.load(ctx, 0, false); err != nil {
 			t.Fatal(err)
 		}
-		e := tm.entries[0]
+		table = tm.tables[queue]
+		e := table.entries[0]
 		e.next = e.Last(e.since, tm.now())
-		s, err := tm.choose(ctx, []shot{{entry: e, tick: e.next, home: queue}})
-		if err != nil || len(s) != 1 {
-			t.Fatalf("%v, %v", s, err)
+		s = table.choose(ctx, []shot{{entry: e, tick: e.next, home: queue}})
+		if len(s) != 1 {
+			t.Fatal(s)
 		}
-		return tm, s
+		return tm, table, s
 	}
-	prepare := func(tm *timer, s []shot) []shot {
-		s, err := tm.prepare(ctx, s, func(_ shot, err error) { t.Error(err) })
-		if err != nil || len(s) != 1 {
-			t.Fatalf("%v, %v", s, err)
+	prepare := func(table *timetable, s []shot) []shot {
+		if s = table.prepare(ctx, s); len(s) != 1 {
+			t.Fatal(s)
 		}
 		return s
 	}
 	t.Run("before the job was enqueued", func(t *testing.T) {
-		tm, s := begin(t, "call")
+		tm, _, s := begin(t, "call")
 		tm.mustRound(newTicks(t, tm.client))
 		wantFired(t, tm.fired("call"), "x", s[0].tick)
 	})
 	t.Run("before the tick was noted", func(t *testing.T) {
-		tm, s := begin(t, "call")
-		if _, err := tm.enqueue(ctx, prepare(tm, s)); err != nil {
+		tm, table, s := begin(t, "call")
+		if _, err := tm.enqueue(ctx, prepare(table, s)); err != nil {
 			t.Fatal(err)
 		}
 		wantFired(t, tm.fired("call"), "x", s[0].tick)
@@ -232,8 +235,8 @@ func TestPeriodicDeath(t *testing.T) {
 		}
 	})
 	t.Run("and its queue changes", func(t *testing.T) {
-		tm, s := begin(t, "old")
-		ready := prepare(tm, s)
+		tm, table, s := begin(t, "old")
+		ready := prepare(table, s)
 		// As if the kind's queue had changed. The schedule is the same.
 		text := tm.client.HGet(ctx, periodicKey, "x").Val()
 		tm.client.HSet(ctx, periodicKey, "x", strings.Replace(text, `"Queue":"old"`, `"Queue":"new"`, 1))
@@ -246,16 +249,16 @@ func TestPeriodicDeath(t *testing.T) {
 		wantFired(t, tm.fired("old"), "x", s[0].tick)
 	})
 	t.Run("a straggler did not know that its queue has changed", func(t *testing.T) {
-		tm, s := begin(t, "old")
+		tm, table, s := begin(t, "old")
 		tm.mustRound(newTicks(t, tm.client))
 		s[0].home = "new"
-		if left, err := tm.choose(ctx, s); err != nil || len(left) > 0 {
-			t.Errorf("%v, %v; want no tick that was fired", left, err)
+		if left := table.choose(ctx, s); len(left) > 0 {
+			t.Errorf("%v; want no tick that was fired", left)
 		}
 	})
 	t.Run("a straggler wakes when all is done and forgotten", func(t *testing.T) {
-		tm, s := begin(t, "call")
-		ready := prepare(tm, s)
+		tm, table, s := begin(t, "call")
+		ready := prepare(table, s)
 		tm.mustRound(newTicks(t, tm.client))
 		tm.drop("call")
 		if _, err := tm.enqueue(ctx, ready); err != nil {
@@ -264,8 +267,8 @@ func TestPeriodicDeath(t *testing.T) {
 		wantFired(t, tm.fired("call"), "x")
 	})
 	t.Run("a straggler wakes after days", func(t *testing.T) {
-		tm, s := begin(t, "call")
-		ready := prepare(tm, s)
+		tm, table, s := begin(t, "call")
+		ready := prepare(table, s)
 		ready[0].tick -= 26 * 3600 // there is no record of it
 		if _, err := tm.enqueue(ctx, ready); err != nil {
 			t.Fatal(err)
@@ -273,8 +276,8 @@ func TestPeriodicDeath(t *testing.T) {
 		wantFired(t, tm.fired("call"), "x")
 	})
 	t.Run("a straggler of an entry that was removed", func(t *testing.T) {
-		tm, s := begin(t, "call")
-		ready := prepare(tm, s)
+		tm, table, s := begin(t, "call")
+		ready := prepare(table, s)
 		tm.mustRound(newTicks(t, tm.client))
 		if there, err := NewClient(tm.client).RemovePeriodic(ctx, "x"); err != nil || !there {
 			t.Fatal(there, err)
@@ -300,12 +303,12 @@ func TestPeriodicLostReply(t *testing.T) {
 	other := newTicks(t, lossy)
 	hook := &losing{lost: map[any]bool{}}
 	lossy.AddHook(hook)
-	for {
-		if _, err := other.round(t.Context()); err == nil {
-			break
-		}
-		other.loaded = false // as Run does
-	}
+	until(t, "fired", func() bool {
+		_, err := other.round(t.Context())
+		other.firing.Wait()
+		other.loaded = other.loaded && err == nil // as Run does
+		return err == nil && len(other.tables["call"].again) == 0
+	})
 	if len(hook.lost) < 4 {
 		t.Errorf("%d replies were lost", len(hook.lost))
 	}
@@ -352,7 +355,7 @@ func TestPeriodicClockSetBack(t *testing.T) {
 		t.Errorf("everything is said to be fired until %d, which has not come", done)
 	}
 	// A worker that loaded the entries before the clock was set back fires nothing either.
-	e := tm.entries[0]
+	e := tm.tables["call"].entries[0]
 	e.next = tm.now() - 1
 	tm.mustRound(tm.ticks)
 	wantFired(t, tm.fired("call"), "x")
@@ -388,6 +391,109 @@ func TestPeriodicRefused(t *testing.T) {
 	tm.client.Del(ctx, store.TenantsKey("call"))
 	tm.mustRound(tm.ticks)
 	wantFired(t, tm.fired("call"), "x", today)
+}
+
+// TestPeriodicRefusedAndLoadedAgain: a tick that was rejected is not lost when the entries are loaded again, because
+// one of them changed or because Redis did not answer.
+func TestPeriodicRefusedAndLoadedAgain(t *testing.T) {
+	t.Parallel()
+	tm := newTimer(t)
+	ctx := t.Context()
+	if err := operate.Publish(ctx, tm.client, limits.Set{Queues: map[string]limits.Queue{"call": {Kinds: []string{"call"}, MaxBacklog: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	full := Job{Kind: "call", Tenant: "a", Payload: struct{}{}}
+	if _, err := tm.ticks.client.Enqueue(ctx, full); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"x", "changed"} {
+		tm.set(Periodic{ID: id, Spec: "@every 24h", MaxLate: 24 * time.Hour, Job: full})
+		tm.aged(id, 48*time.Hour)
+	}
+	today := tm.now() / 86400 * 86400
+	tm.mustRound(tm.ticks)
+	tm.set(Periodic{ID: "changed", Spec: "@every 12h", MaxLate: 24 * time.Hour, Job: full}) // its ticks of before were not missed
+	tm.mustRound(tm.ticks)
+	tm.loaded = false
+	tm.mustRound(tm.ticks)
+	tm.drop("call")
+	tm.client.Del(ctx, store.TenantsKey("call"))
+	tm.mustRound(tm.ticks)
+	wantFired(t, tm.fired("call"), "x", today)
+}
+
+// TestPeriodicBesideAQueueAway: while the Redis of one queue does not answer, or answers with errors, the ticks of
+// others are fired in time. The queue's own go on afterwards.
+func TestPeriodicBesideAQueueAway(t *testing.T) {
+	for _, name := range []string{"waiting", "limits"} { // the key of which nothing is known
+		for _, silent := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, silent %v", name, silent), func(t *testing.T) {
+				t.Parallel()
+				tm := newTimer(t)
+				word, end := store.Key("away", name), make(chan struct{})
+				client := redis.NewClient(&redis.Options{Addr: tm.server.Addr()})
+				defer client.Close()
+				var away atomic.Bool
+				away.Store(true)
+				client.AddHook(while{&away, redistest.Silent{Word: word, End: end}})
+				for _, queue := range []string{"away", "other"} {
+					for i := range 3 {
+						tm.set(Periodic{ID: fmt.Sprint(queue, i), Spec: "* * * * * *", Zone: "UTC", Overlap: OverlapQueue,
+							Job: Job{Kind: queue, Tenant: fmt.Sprint("t", i), Payload: struct{}{}}})
+					}
+				}
+				if !silent {
+					close(end)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				var running sync.WaitGroup
+				running.Go(func() { newTicks(t, client).Run(ctx) })
+				from := tm.now() + 1
+				const seconds = 5
+				time.Sleep((seconds + 2) * time.Second) // the fault
+				got := tm.fired("other")
+				for i := range 3 {
+					for tick := from; tick < from+seconds; tick++ {
+						if got[fmt.Sprint("other", i, " ", tick)] != 1 {
+							t.Errorf("tick %d of entry %d: not fired once; all: %v", tick, i, got)
+						}
+					}
+				}
+				if got := tm.fired("away"); len(got) > 0 {
+					t.Errorf("fired into the queue that is away: %v", got)
+				}
+				away.Store(false)
+				if silent {
+					close(end)
+				}
+				back := tm.now()
+				until(t, "fired in the queue that is back", func() bool { return tm.fired("away")[fmt.Sprint("away0 ", back+2)] == 1 })
+				cancel()
+				running.Wait()
+				for tick, n := range tm.fired("away") {
+					if n != 1 {
+						t.Errorf("%d jobs of %s", n, tick)
+					}
+				}
+			})
+		}
+	}
+}
+
+// while is a hook that works as long as its flag is set.
+type while struct {
+	on *atomic.Bool
+	redistest.Silent
+}
+
+func (w while) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	hooked := w.Silent.ProcessHook(next)
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if w.on.Load() {
+			return hooked(ctx, cmd)
+		}
+		return next(ctx, cmd)
+	}
 }
 
 // TestPeriodicDamaged: a damaged queue blocks only its own ticks, and damaged records of
@@ -606,7 +712,7 @@ func TestPeriodicCrowd(t *testing.T) {
 	ended := make(chan error, 2)
 	for range 2 {
 		of := newTicks(t, tm.client)
-		go func() { _, err := of.round(t.Context()); ended <- err }()
+		go func() { _, err := of.round(t.Context()); of.firing.Wait(); ended <- err }()
 	}
 	for range 2 {
 		if err := <-ended; err != nil {
@@ -629,9 +735,11 @@ func TestPeriodicOnEmbeddedRedis(t *testing.T) {
 	_, rest, _ := strings.Cut(text, ",")
 	client.HSet(t.Context(), periodicKey, "x", `{"since":1,`+rest)
 	for range 2 {
-		if _, err := newTicks(t, client).round(t.Context()); err != nil {
+		of := newTicks(t, client)
+		if _, err := of.round(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		of.firing.Wait()
 		if n, _ := client.HGet(t.Context(), store.Key("call", "totals"), "enqueued").Int(); n != 1 {
 			t.Errorf("%d jobs", n)
 		}

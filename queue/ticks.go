@@ -7,9 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
-	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,26 +23,46 @@ import (
 	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
-	"github.com/headgate/headgate/queue/validation"
 )
 
 // ticks fires the periodic jobs. Every worker has one, and they do not coordinate:
 // periodic_fire.lua enqueues each tick once.
 //
-// It keeps the schedules in memory, without payloads, in a heap ordered by their next tick.
+// It keeps the schedules in memory, without payloads, in a timetable for each queue.
 // While nothing is due, it sends two small commands a second.
 type ticks struct {
 	redis  redis.UniversalClient
 	client *Client
 	logger *slog.Logger
 
-	entries tickHeap
-	version string // of the entries; see periodic_set.lua
+	tables  map[string]*timetable // by queue, or by kind of jobs that name no queue
+	version string                // of the entries; see periodic_set.lua
 	loaded  bool
-	done    int64 // Unix second up to which all ticks were fired
+	done    int64 // Unix second up to which all ticks were fired or have begun
 	failing bool
+	firing  sync.WaitGroup
 
+	mu        sync.Mutex
+	begun     map[string]int64                // by entry: a tick that is being fired, or was rejected and is tried again
 	calendars map[string]*effective.Calendars // by partition, for jobs that are replaced
+}
+
+// timetable has the entries of one queue, in a heap ordered by their next tick. Timetables are
+// fired side by side, so that a queue whose Redis does not answer does not delay the others.
+type timetable struct {
+	*ticks
+	entries tickHeap
+	again   []*entry      // whose job was rejected; tried again in the next round
+	fired   chan struct{} // closed when the timetable is no longer being fired; nil: it never was
+}
+
+func (tt *timetable) idle() bool {
+	select {
+	case <-tt.fired:
+		return true
+	default:
+		return tt.fired == nil
+	}
 }
 
 // entry is what ticks needs to know of a periodic job.
@@ -53,7 +74,8 @@ type entry struct {
 
 	next    int64 // next tick, Unix seconds
 	order   int64 // random, so that workers fire the ticks of a second in different orders
-	refused int64 // tick that was rejected and is tried again; 0: none
+	warned  int64 // tick whose failure was logged; 0: none
+	refused bool  // the last tick was rejected
 	strayed int   // how often a tick was sent to a partition that does not have the tenant
 }
 
@@ -63,12 +85,13 @@ const (
 
 	ticksEvery = time.Second
 	// ticksGrace is the number of seconds after which ticks count as missed because no
-	// worker fired them. Up to then all ticks are fired.
+	// worker fired them, or their queue did not answer. Up to then all ticks are fired.
 	ticksGrace = 10
 )
 
 // Run fires ticks until ctx is done.
 func (t *ticks) Run(ctx context.Context) {
+	defer t.firing.Wait()
 	for {
 		wait, err := t.round(ctx)
 		if ctx.Err() != nil {
@@ -108,26 +131,38 @@ func (t *ticks) round(ctx context.Context) (time.Duration, error) {
 	if err := t.load(ctx, done, attended); err != nil {
 		return 0, err
 	}
-	var again []*entry
-	for len(t.entries) > 0 && t.entries[0].next <= now {
-		var due []*entry
-		for len(due) < periodicAtATime && len(t.entries) > 0 && t.entries[0].next <= now {
-			due = append(due, heap.Pop(&t.entries).(*entry))
+	var started []*timetable
+	for _, tt := range t.tables {
+		if !tt.idle() {
+			continue
 		}
-		refused, err := t.fire(ctx, due, now, attended)
-		if err != nil {
-			return 0, err
+		for _, e := range tt.again {
+			heap.Push(&tt.entries, e)
 		}
-		again = append(again, refused...)
+		tt.again = nil
+		if len(tt.entries) > 0 && tt.entries[0].next <= now {
+			tt.fired, started = make(chan struct{}), append(started, tt)
+			t.firing.Go(func() {
+				defer close(tt.fired)
+				tt.fireDue(ctx, now, attended)
+			})
+		}
+	}
+	waiting, cancel := context.WithTimeout(ctx, ticksEvery)
+	defer cancel()
+	for _, tt := range started {
+		select {
+		case <-tt.fired:
+		case <-waiting.Done():
+		}
 	}
 	t.done = now
 
 	wait := ticksEvery
-	if len(t.entries) > 0 {
-		wait = min(wait, time.Duration(t.entries[0].next-now)*time.Second-time.Duration(micros)*time.Microsecond)
-	}
-	for _, e := range again {
-		heap.Push(&t.entries, e)
+	for _, tt := range t.tables {
+		if tt.idle() && len(tt.entries) > 0 {
+			wait = min(wait, time.Duration(tt.entries[0].next-now)*time.Second-time.Duration(micros)*time.Microsecond)
+		}
 	}
 	// Random delays spread the workers, so that fewer of them try the same ticks.
 	return max(wait-time.Since(looked), 0) + rand.N(20*time.Millisecond), nil
@@ -155,7 +190,14 @@ func (t *ticks) load(ctx context.Context, done int64, attended bool) error {
 			return
 		}
 		from := max(fired, stored.Since)
-		if attended {
+		tick := t.begunTick(id)
+		if tick <= from {
+			tick = 0 // another worker has fired it, or the schedule has changed
+		}
+		switch {
+		case tick > 0:
+			from = tick - 1
+		case attended:
 			// A worker fired ticks until now: older ones were fired or rejected.
 			from = max(from, done-ticksGrace)
 		}
@@ -168,13 +210,29 @@ func (t *ticks) load(ctx context.Context, done int64, attended bool) error {
 	if err != nil {
 		return err
 	}
-	t.entries = t.entries[:0]
+	tables := map[string]*timetable{}
 	for _, e := range found {
-		if e.next > 0 {
-			t.entries = append(t.entries, e)
+		if e.next == 0 {
+			continue
 		}
+		name := cmp.Or(e.job.Queue, e.job.Kind)
+		tt := tables[name]
+		if tt == nil {
+			tt = &timetable{ticks: t}
+			if before := t.tables[name]; before != nil {
+				tt.fired = before.fired // it may still be under way
+			}
+			tables[name] = tt
+		}
+		tt.entries = append(tt.entries, e)
 	}
-	heap.Init(&t.entries)
+	for _, tt := range tables {
+		heap.Init(&tt.entries)
+	}
+	t.tables = tables
+	t.mu.Lock()
+	maps.DeleteFunc(t.begun, func(id string, _ int64) bool { return found[id] == nil })
+	t.mu.Unlock()
 	t.version, t.loaded = version, true
 	return nil
 }
@@ -188,94 +246,136 @@ type shot struct {
 	accepted accepted
 }
 
-// fire fires one tick of each entry and puts the entries back into the heap with their next
-// ticks. It returns the entries whose job was rejected, for a later round.
-func (t *ticks) fire(ctx context.Context, due []*entry, now int64, attended bool) (refused []*entry, err error) {
-	refuse := func(s shot, err error) {
-		if errors.Is(err, errNoPartition) {
-			s.strayed++ // the next round tries the other partition of a tenant that moves
-		} else if s.refused != s.tick {
-			s.refused = s.tick
-			t.logger.Warn("a periodic job was rejected; retrying until its next tick",
-				logPeriodic, s.id, logTick, time.Unix(s.tick, 0).UTC(), logkey.Error, err)
+// fireDue fires all ticks that are due.
+func (tt *timetable) fireDue(ctx context.Context, now int64, attended bool) {
+	for len(tt.entries) > 0 && tt.entries[0].next <= now {
+		var due []*entry
+		for len(due) < periodicAtATime && len(tt.entries) > 0 && tt.entries[0].next <= now {
+			due = append(due, heap.Pop(&tt.entries).(*entry))
 		}
-		s.next = s.tick
-		refused = append(refused, s.entry)
+		tt.fire(ctx, due, now, attended)
 	}
+}
+
+// fire fires one tick of each entry and puts the entries back into the heap with their next
+// ticks, or into again if their job was rejected or their queue did not answer.
+func (tt *timetable) fire(ctx context.Context, due []*entry, now int64, attended bool) {
 	var shots []shot
-	began := time.Now()
 	for _, e := range due {
 		s := shot{entry: e, tick: e.next}
-		if !attended || e.refused > 0 || now-s.tick > e.maxLate {
+		if !attended || e.refused || now-s.tick > ticksGrace {
 			s.tick = e.Last(e.next-1, now)
 		}
 		if s.tick == 0 || now-s.tick > e.maxLate {
-			t.goOn(e, now)
+			tt.goOn(e, now)
 			continue
 		}
-		s.home, err = t.client.routes.homeOf(ctx, e.job, began, e.strayed)
-		if validation.Is(err) {
-			refuse(s, err)
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
+		tt.begin(s)
 		shots = append(shots, s)
 	}
-	if shots, err = t.choose(ctx, shots); err == nil {
-		shots, err = t.prepare(ctx, shots, refuse)
-	}
-	if err != nil {
-		return nil, err
-	}
+	shots = tt.prepare(ctx, tt.choose(ctx, tt.locate(ctx, shots)))
 	all := batches(shots)
-	// Those that wait for a replica are last, so that the others do not wait for them.
-	slices.SortStableFunc(all, func(a, b []shot) int {
-		return cmp.Compare(a[0].accepted.durability, b[0].accepted.durability) // primary, replicated
-	})
-	fired := []any{}
-	for _, batch := range all {
-		results, err := t.enqueue(ctx, batch)
-		if err != nil {
-			return nil, err
-		}
-		for i, s := range batch {
-			if results[i].Err != nil {
-				refuse(s, results[i].Err)
-				continue
+	results := make([][]Result, len(all))
+	errs := make([]error, len(all))
+	var sending sync.WaitGroup
+	for i, batch := range all {
+		sending.Go(func() { results[i], errs[i] = tt.enqueue(ctx, batch) })
+	}
+	sending.Wait()
+	var fired []shot
+	for i, batch := range all {
+		for k, s := range batch {
+			if err := errs[i]; err != nil {
+				tt.refuse(ctx, s, err)
+			} else if err := results[i][k].Err; err != nil {
+				tt.refuse(ctx, s, err)
+			} else {
+				fired = append(fired, s)
 			}
-			fired = append(fired, s.id, s.tick)
-			t.goOn(s.entry, s.tick)
 		}
 	}
-	if len(fired) > 0 {
-		_, err = t.run(ctx, store.PeriodicMarkScript, []string{periodicFiredKey}, fired...)
+	tt.mark(ctx, fired)
+}
+
+// begin notes that a tick is being fired, so that it is not lost if the entries are loaded again.
+func (t *ticks) begin(s shot) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.begun == nil {
+		t.begun = map[string]int64{}
 	}
-	return refused, err
+	t.begun[s.id] = s.tick
+}
+
+func (t *ticks) begunTick(id string) int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.begun[id]
+}
+
+// refuse keeps an entry for the next round.
+func (tt *timetable) refuse(ctx context.Context, s shot, err error) {
+	if errors.Is(err, errNoPartition) {
+		s.strayed++ // the next round tries the other partition of a tenant that moves
+	} else if s.refused = s.refused || !passing(err); s.warned != s.tick && ctx.Err() == nil {
+		s.warned = s.tick
+		tt.logger.Warn("a periodic job could not be enqueued; retrying until its next tick",
+			logPeriodic, s.id, logTick, time.Unix(s.tick, 0).UTC(), logkey.Error, err)
+	}
+	s.next = s.tick
+	tt.again = append(tt.again, s.entry)
+}
+
+func (tt *timetable) refuseAll(ctx context.Context, shots []shot, err error) {
+	for _, s := range shots {
+		tt.refuse(ctx, s, err)
+	}
 }
 
 // goOn puts an entry back into the heap with its first tick after the given second.
-func (t *ticks) goOn(e *entry, after int64) {
-	e.refused = 0
+func (tt *timetable) goOn(e *entry, after int64) {
+	tt.mu.Lock()
+	delete(tt.begun, e.id)
+	tt.mu.Unlock()
+	e.refused = false
 	if e.next = e.Schedule.Next(after); e.next > 0 {
-		heap.Push(&t.entries, e)
+		heap.Push(&tt.entries, e)
 	}
+}
+
+// locate finds the partitions of ticks, side by side, because some may not answer.
+func (tt *timetable) locate(ctx context.Context, shots []shot) []shot {
+	began, errs := time.Now(), make([]error, len(shots))
+	var asking sync.WaitGroup
+	for i := range shots {
+		asking.Go(func() { shots[i].home, errs[i] = tt.client.routes.homeOf(ctx, shots[i].job, began, shots[i].strayed) })
+	}
+	asking.Wait()
+	var found []shot
+	for i, s := range shots {
+		if errs[i] != nil {
+			tt.refuse(ctx, s, errs[i])
+			continue
+		}
+		found = append(found, s)
+	}
+	return found
 }
 
 // choose fixes the queue of each tick, the same for all workers, and drops ticks that were
 // already fired.
-func (t *ticks) choose(ctx context.Context, shots []shot) ([]shot, error) {
+func (tt *timetable) choose(ctx context.Context, shots []shot) []shot {
 	if len(shots) == 0 {
-		return nil, nil
+		return nil
 	}
 	var args []any
 	for _, s := range shots {
 		args = append(args, s.id, s.tick, partition.QueueOf(s.home))
 	}
-	reply, err := t.run(ctx, store.PeriodicChooseScript, []string{periodicFiredKey}, args...)
+	reply, err := tt.run(ctx, store.PeriodicChooseScript, []string{periodicFiredKey}, args...)
 	if err != nil {
-		return nil, err
+		tt.refuseAll(ctx, shots, err)
+		return nil
 	}
 	answers := store.Read(reply)
 	var left []shot
@@ -283,37 +383,40 @@ func (t *ticks) choose(ctx context.Context, shots []shot) ([]shot, error) {
 		answer := answers.List()
 		queue, after := answer.Text(), answer.Int()
 		if err := answer.End(); err != nil {
-			return nil, err
+			tt.refuse(ctx, s, err)
+			continue
 		}
 		if queue == "" {
-			t.goOn(s.entry, max(after, s.tick))
+			tt.goOn(s.entry, max(after, s.tick))
 			continue
 		}
 		if queue != partition.QueueOf(s.home) {
-			if s.home, err = t.client.routes.homeIn(ctx, queue, s.job.Tenant, s.strayed); err != nil {
-				return nil, err
+			if s.home, err = tt.client.routes.homeIn(ctx, queue, s.job.Tenant, s.strayed); err != nil {
+				tt.refuse(ctx, s, err)
+				continue
 			}
 		}
 		left = append(left, s)
 	}
-	return left, answers.End()
+	return left
 }
 
 // prepare reads the current jobs and encodes them. It drops entries that were removed,
 // paused or changed since they were loaded; the next load reads them again.
-func (t *ticks) prepare(ctx context.Context, shots []shot, refuse func(shot, error)) ([]shot, error) {
+func (tt *timetable) prepare(ctx context.Context, shots []shot) []shot {
 	if len(shots) == 0 {
-		return nil, nil
+		return nil
 	}
 	ids := make([]string, len(shots))
 	for i, s := range shots {
 		ids[i] = s.id
 	}
 	asking, cancel := context.WithTimeout(ctx, store.Timeout)
-	defer cancel()
-	texts, err := t.redis.HMGet(asking, periodicKey, ids...).Result()
+	texts, err := tt.redis.HMGet(asking, periodicKey, ids...).Result()
+	cancel()
 	if err != nil {
-		return nil, err
+		tt.refuseAll(ctx, shots, err)
+		return nil
 	}
 	var ready []shot
 	for i, s := range shots {
@@ -326,26 +429,42 @@ func (t *ticks) prepare(ctx context.Context, shots []shot, refuse func(shot, err
 			continue
 		}
 		s.overlap = stored.Overlap
-		if err := stored.decrypt(t.client.keys, s.id); err != nil {
-			refuse(s, err)
+		if err := stored.decrypt(tt.client.keys, s.id); err != nil {
+			tt.refuse(ctx, s, err)
 			continue
 		}
-		s.accepted, err = t.client.accept(ctx, *stored.Job.job(), s.home, time.Now())
+		s.accepted, err = tt.client.accept(ctx, *stored.Job.job(), s.home, time.Now())
+		if err == nil {
+			err = tt.client.routes.locate(ctx, s.job, &s.accepted)
+		}
 		if err != nil {
-			refuse(s, err)
+			tt.refuse(ctx, s, err)
 			continue
-		}
-		if err = t.client.routes.locate(ctx, s.job, &s.accepted); errors.Is(err, errNoPartition) {
-			refuse(s, err)
-			continue
-		} else if err != nil {
-			return nil, err
 		}
 		s.accepted.message = asynqwire.AppendHeader(s.accepted.message, asynqwire.HeaderPeriodic, s.id)
 		s.accepted.message = asynqwire.AppendHeader(s.accepted.message, asynqwire.HeaderTick, strconv.FormatInt(s.tick, 10))
 		ready = append(ready, s)
 	}
-	return ready, nil
+	return ready
+}
+
+// mark notes that ticks were fired. If it is not known whether that was noted, they are tried
+// again, and are found fired.
+func (tt *timetable) mark(ctx context.Context, fired []shot) {
+	if len(fired) == 0 {
+		return
+	}
+	var args []any
+	for _, s := range fired {
+		args = append(args, s.id, s.tick)
+	}
+	if _, err := tt.run(ctx, store.PeriodicMarkScript, []string{periodicFiredKey}, args...); err != nil {
+		tt.refuseAll(ctx, fired, err)
+		return
+	}
+	for _, s := range fired {
+		tt.goOn(s.entry, s.tick)
+	}
 }
 
 // batches splits ticks by place, and by the maximum size of one request.
@@ -431,6 +550,8 @@ func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
 }
 
 func (t *ticks) calendarsOf(queue string) *effective.Calendars {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.calendars == nil {
 		t.calendars = map[string]*effective.Calendars{}
 	}
