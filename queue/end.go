@@ -3,6 +3,9 @@ package queue
 import (
 	"context"
 	"errors"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue/encryption"
@@ -30,6 +33,35 @@ type end struct {
 	result  string
 	next    string // followUps as JSON; "": none
 	times   string // how often it was archived and then retried before; "": never
+
+	// Whether a follow-up is there shows from its id, which is forgotten some time after the follow-up is done. So
+	// the job keeps what is known of them.
+	enqueued []string  // fields of [Job] of the follow-ups that are known to be enqueued
+	since    time.Time // the others may have been enqueued since then; zero: they were not
+}
+
+// readFollowed reads hg_followed.
+func (e *end) readFollowed(text string) {
+	words := strings.Fields(text)
+	if len(words) == 0 {
+		return
+	}
+	if seconds, err := strconv.ParseInt(words[0], 10, 64); err == nil && seconds > 0 {
+		e.since = time.Unix(seconds, 0)
+	}
+	e.enqueued = words[1:]
+}
+
+// followed returns hg_followed; "" if the job has no follow-ups.
+func (e *end) followed() string {
+	if e.next == "" {
+		return ""
+	}
+	seconds := int64(0)
+	if !e.since.IsZero() {
+		seconds = e.since.Unix()
+	}
+	return strings.Join(append([]string{strconv.FormatInt(seconds, 10)}, e.enqueued...), " ")
 }
 
 func (e end) verdict() verdict {
@@ -42,12 +74,13 @@ func (e end) verdict() verdict {
 func (g *gate) readEnd(ctx context.Context, id string) (end, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.Timeout)
 	defer cancel()
-	fields, err := g.redis.HMGet(ctx, asynqwire.Key(g.queue, "t:"+id), "hg_done", "hg_outcome", "hg_error", "result", "hg_next", "hg_ends").Result()
+	fields, err := g.redis.HMGet(ctx, asynqwire.Key(g.queue, "t:"+id), "hg_done", "hg_outcome", "hg_error", "result", "hg_next", "hg_ends", "hg_followed").Result()
 	if err != nil {
 		return end{}, err
 	}
 	text := store.Texts(fields)
 	e := end{outcome: lifecycle.Done, reason: text[2], result: text[3], next: text[4], times: text[5]}
+	e.readFollowed(text[6])
 	if text[0] == "0" {
 		if e.outcome = lifecycle.Outcome(text[1]); !e.outcome.Failed() {
 			e.outcome = lifecycle.Archived

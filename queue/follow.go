@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -127,15 +128,26 @@ func (e end) nextOf(queue string, job *Running) (fields []string, jobs []Job, er
 	return fields, jobs, nil
 }
 
-// follow enqueues the follow-ups of a job that ended. If not all of them are enqueued, it
-// returns the worst fate and the errors.
-func (g *gate) follow(ctx context.Context, job *Running, e end) (fate, error) {
+// follow enqueues the follow-ups of a job that ended, except those that are known to be
+// enqueued, and adds to these. If not all of them are enqueued, it returns the worst fate and
+// the errors.
+func (g *gate) follow(ctx context.Context, job *Running, e *end) (fate, error) {
 	if e.next == "" {
 		return followed, nil
 	}
 	fields, jobs, err := e.nextOf(g.queue, job)
 	if err != nil {
 		return refused, err
+	}
+	for i := len(fields) - 1; i >= 0; i-- {
+		if slices.Contains(e.enqueued, fields[i]) {
+			fields, jobs = slices.Delete(fields, i, i+1), slices.Delete(jobs, i, i+1)
+		}
+	}
+	began := g.clock.now()
+	if len(fields) > 0 && began.Sub(e.since) > followFor {
+		return refused, fmt.Errorf("%s: may have been enqueued and called since %s",
+			strings.Join(fields, ", "), e.since.UTC().Format(time.RFC3339))
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.Timeout)
 	defer cancel()
@@ -144,9 +156,15 @@ func (g *gate) follow(ctx context.Context, job *Running, e end) (fate, error) {
 		if result.Err != nil {
 			worst = max(worst, fateOf(result.Err))
 			errs = append(errs, fmt.Errorf("%s: %w", fields[i], result.Err))
+		} else {
+			e.enqueued = append(e.enqueued, fields[i])
 		}
 	}
-	return worst, errors.Join(errs...)
+	err = errors.Join(errs...)
+	if worst != unclear && !errors.Is(err, ErrNotReplicated) {
+		e.since = began // the others are certainly not enqueued
+	}
+	return worst, err
 }
 
 // fate is the result of enqueueing follow-ups. A higher value wins over a lower one.
@@ -178,8 +196,15 @@ func fateOf(err error) fate {
 // archived with the reason. If the job's call had succeeded, retrying the archived job only
 // enqueues its follow-ups again.
 func (g *gate) putAway(ctx context.Context, job *Running) verdict {
-	v := g.followed(ctx, job)
+	var e end
+	v := g.followed(ctx, job, &e)
+	if v.outcome == lifecycle.Lost {
+		return v
+	}
 	question := job.settled(settleAway)
+	if v.outcome != lifecycle.Done {
+		question.text = e.followed()
+	}
 	question.to, question.message = v.place(job, g.clock.now())
 	if settled := g.settle(question); !settled.mine && !settled.repeated {
 		return lost()
@@ -187,12 +212,28 @@ func (g *gate) putAway(ctx context.Context, job *Running) verdict {
 	return v
 }
 
-// followed enqueues the follow-ups of a job that has ended, and returns the verdict on the
-// job.
-func (g *gate) followed(ctx context.Context, job *Running) verdict {
+// followed reads the end of a job, enqueues its follow-ups, and returns the verdict on the job.
+func (g *gate) followed(ctx context.Context, job *Running, e *end) verdict {
+	known := false
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		e, err := g.readEnd(ctx, job.ID)
-		fate := unclear
+		fate, err := unclear, error(nil)
+		if !known {
+			*e, err = g.readEnd(ctx, job.ID)
+			known = err == nil
+		}
+		if known && e.next != "" && e.since.IsZero() {
+			e.since = g.clock.now()
+			question := job.settled(settleAway)
+			question.text = e.followed()
+			if settled := g.settle(question); !settled.mine {
+				return lost()
+			}
+			select {
+			case <-g.ended:
+				return parked() // it may not be written
+			default:
+			}
+		}
 		if err == nil {
 			fate, err = g.follow(ctx, job, e)
 		} else if _, locked := errors.AsType[*lockedError](err); locked {
@@ -202,6 +243,7 @@ func (g *gate) followed(ctx context.Context, job *Running) verdict {
 		case followed:
 			return e.verdict()
 		case refused:
+			e.since = time.Time{} // an operator may retry it at any time
 			g.logger.Error("follow-ups were rejected", logkey.Queue, g.queue, logkey.Job, job.ID, logkey.Error, err)
 			if e.outcome == lifecycle.Done {
 				return archive(lifecycle.Archived, fmt.Errorf("the call was made, but its follow-ups were rejected: %w", err))
@@ -220,6 +262,10 @@ func (g *gate) followed(ctx context.Context, job *Running) verdict {
 		}
 	}
 }
+
+// followFor is how long it is certain that the id of a follow-up is still known, with some time for
+// clocks that differ.
+const followFor = keyRetention - time.Hour
 
 // followPause is the average time that a job waits before its follow-ups are tried again.
 var followPause = 10 * time.Second

@@ -414,6 +414,87 @@ func TestRefusedFollowUp(t *testing.T) {
 	}
 }
 
+// TestFollowUpsOfADayAgo: one follow-up is done and forgotten before the other one is enqueued, or before an operator
+// runs the archived job again. It is not called again.
+func TestFollowUpsOfADayAgo(t *testing.T) {
+	defer func(d time.Duration) { followPause = d }(followPause)
+	followPause = 10 * time.Millisecond
+	for _, conflict := range []bool{false, true} {
+		t.Run(fmt.Sprintf("conflict %v", conflict), func(t *testing.T) {
+			c := startChain(t, nil)
+			other := c.other(t, 1)
+			first := c.add(t, func(job *Job) { job.Queue, job.Key = other, "taken" })
+			id := c.add(t, func(job *Job) {
+				withFollowUps(job)
+				job.OnSuccess = &Job{Kind: "child", Queue: other}
+				if conflict {
+					job.OnSuccess.Key = "taken"
+				}
+			})
+			c.run(t)
+			c.seen.wait(t, "webhook", 1)
+			inspector := asynq.NewInspectorFromRedisClient(c.server.Client())
+			until(t, "forgotten", func() bool {
+				done, err := inspector.ListCompletedTasks(c.queue)
+				return err == nil && len(done) == 1 && inspector.DeleteTask(c.queue, done[0].ID) == nil
+			})
+			if conflict {
+				until(t, "archived", func() bool { return c.field(t, id, "state") == "archived" })
+			} else {
+				c.seen.wait(t, string(lifecycle.Parked), 3)
+			}
+			if err := inspector.DeleteTask(other, first); err != nil {
+				t.Fatal(err)
+			}
+			sweepBacklog(t, c.server.Client(), other)
+			if conflict {
+				if err := inspector.RunTask(c.queue, id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			until(t, "completed", func() bool { return c.field(t, id, "state") == "completed" })
+			c.stop()
+			if n := c.server.Client().ZCard(t.Context(), asynqwire.Key(other, "g:a;kind=child")).Val(); n != 1 || len(c.callbacks) != 1 || c.jobs[id] != 1 {
+				t.Errorf("%d jobs on_success, %d callbacks, %d calls; want one each", n, len(c.callbacks), c.jobs[id])
+			}
+		})
+	}
+}
+
+// TestFollowUpsThatCannotBeChecked: a worker died while it enqueued follow-ups, and nobody went on for longer than
+// their ids are certain to be known. They are not enqueued, until an operator decides it.
+func TestFollowUpsThatCannotBeChecked(t *testing.T) {
+	c := startChain(t, nil)
+	ctx, client := t.Context(), c.server.Client()
+	id := c.add(t, withFollowUps)
+	client.ZRem(ctx, asynqwire.Key(c.queue, "g:a;kind=call"), id)
+	client.HSet(ctx, asynqwire.Key(c.queue, "t:"+id), "state", "active", "hg_owner", "w")
+	client.LPush(ctx, asynqwire.Key(c.queue, "active"), id)
+	g := &gate{queue: c.queue, redis: client}
+	if got, err := g.sendSettle([]settleQuestion{{id: id, owner: "w", tenant: "a", outcome: settleDone}}); err != nil || !got[0].follow {
+		t.Fatalf("settle = %+v, %v", got, err)
+	}
+	if since := c.field(t, id, "hg_followed"); since == "" {
+		t.Error("the end of the call has no time")
+	}
+	client.HSet(ctx, asynqwire.Key(c.queue, "t:"+id), "hg_followed", fmt.Sprint(time.Now().Add(-keyRetention).Unix(), " callback"))
+	c.recover(t, id, "", true)
+	c.run(t)
+	until(t, "put away", func() bool { return c.field(t, id, "state") == "archived" })
+	if reason := c.archived(t)[id]; !strings.Contains(reason, "on_success: may have been enqueued and called since") || len(c.children) > 0 {
+		t.Errorf("archived with %q, and %d children", reason, len(c.children))
+	}
+	if err := asynq.NewInspectorFromRedisClient(client).RunTask(c.queue, id); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "completed", func() bool { return c.field(t, id, "state") == "completed" })
+	c.seen.wait(t, "child", 1)
+	c.stop()
+	if c.jobs[id] != 0 || len(c.children) != 1 || len(c.callbacks) != 0 {
+		t.Errorf("%d calls, %d children, %d callbacks", c.jobs[id], len(c.children), len(c.callbacks))
+	}
+}
+
 func TestHostileFollowUps(t *testing.T) {
 	c := startChain(t, nil)
 	cycle := &Job{Kind: "child"}

@@ -526,6 +526,15 @@ func TestFollowUpWaitsForReplica(t *testing.T) {
 	if !found(t, server.Client(), "plain", parent) {
 		t.Error("the job is gone before a replica has its follow-up")
 	}
+	// The follow-up may be done and forgotten a day after it was enqueued for the first time.
+	since := func() string {
+		return server.Client().HGet(t.Context(), asynqwire.Key("plain", "t:"+parent), "hg_followed").Val()
+	}
+	first := since()
+	time.Sleep(1100 * time.Millisecond) // it is kept in seconds
+	if later := since(); first == "" || later != first {
+		t.Errorf("the follow-up may be there since %q, and later since %q", first, later)
+	}
 	server.StartReplica()
 	seen.wait(t, string(lifecycle.Done), 2)
 	if n := server.Client().ZCard(t.Context(), asynqwire.Key("safe", "g:a;kind=child")).Val(); n != 1 {

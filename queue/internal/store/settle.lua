@@ -19,7 +19,7 @@
 --                      was not the first run
 --            'alone'   about to be called with no other call in flight (see suspects.go)
 --            'beside'  about to be called; other calls may be in flight
---            'away'    its end is known, and its follow-ups are enqueued
+--            'away'    its end is known, and its follow-ups are enqueued, or text says which
 --   pause_us for how long from now the provider wants no calls; 0: it does not say so
 --   why      what is to pause, and the provider's words: "tenant REASON", "account REASON" or
 --            "endpoint REASON". A sign after the first word makes it a hold: '=' for exactly
@@ -29,7 +29,8 @@
 --   actual   what the call used of metered limits, "unit=n;...", or ''
 --   told     what the provider said of its own limits, and the receiver of what was sent: see hear in
 --            lanes.lua; or ''
---   text     for 'done': the result; for 'failed': "<outcome> <reason>"
+--   text     for 'done': the result; for 'failed': "<outcome> <reason>"; for 'away': the new
+--            hg_followed, '' if it does not change
 --   record   for a run that ended: "<outcome> <answer> <attempt> <called_us> <took_us> <again_us>
 --            <kept 1|0> <taken> <attributes> <reason>", else ''. answer is empty if no call was made, again_us is
 --            from now until the job may be tried again, kept 1: the job is kept once it is done
@@ -185,7 +186,7 @@ local function go(id, task, failed_now, to, msg, lane, c, position)
     archive_add(id, now)
     -- Without its mark it is called again if an operator retries it.
     if failed_now or task.done == '0' then
-      plan('HDEL', key, 'hg_done')
+      plan('HDEL', key, 'hg_done', 'hg_followed')
       count(key, 'hg_ends', 1)
     end
   elseif what == 'retry' then
@@ -247,6 +248,11 @@ local function settle_one(id, owner, tenant, kind, outcome, length, why, actual,
   if outcome == 'unsure' then set('hg_unsure', '1') end
   -- Its first run whose call may have been made began when it was released.
   if (outcome == 'unsure' or outcome == 'free' or outcome == 'failed') and not task.first then set('hg_first', first_run(task.released, now, owner)) end
+  if follows and new then
+    set('hg_followed', int(math.floor(now / 1000000)))
+  elseif outcome == 'away' and text ~= '' then
+    set('hg_followed', text)
+  end
   local spent = outcome == 'refused' or outcome == 'unsure' or outcome == 'free'
   if outcome == 'done' and new then
     if follows or to ~= 'gone' then

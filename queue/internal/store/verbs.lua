@@ -91,7 +91,7 @@ function verbs.retry(id, task)
     -- Its call succeeded, and is never made again: only its follow-ups are enqueued.
     return pend(id)
   end
-  plan('HDEL', key, 'hg_done', 'hg_error', 'hg_outcome', 'hg_crashes', 'hg_beside', 'hg_called', 'hg_lost', 'hg_owner')
+  plan('HDEL', key, 'hg_done', 'hg_followed', 'hg_error', 'hg_outcome', 'hg_crashes', 'hg_beside', 'hg_called', 'hg_lost', 'hg_owner')
   local m = message_read(task.msg)
   if m.retry < 2147483647 then
     -- A job of asynq's own client: asynq itself counts its retries.
