@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/queue/encryption"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/logkey"
@@ -104,7 +105,8 @@ func (e end) nextOf(queue string, job *Running) (fields []string, jobs []Job, er
 		return nil, nil, fmt.Errorf("read the follow-ups of job %s: %w", check.Quote(job.ID), err)
 	}
 	add := func(field string, child Job) {
-		sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", queue, job.ID, field, e.times))
+		// Not of the partition, from which the job may move between two tries.
+		sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", partition.QueueOf(queue), job.ID, field, e.times))
 		name := "next." + hex.EncodeToString(sum[:16])
 		child.Key = cmp.Or(child.Key, name)
 		child.Retention = max(child.Retention, keyRetention)

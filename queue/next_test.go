@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -492,6 +493,23 @@ func TestFollowUpsThatCannotBeChecked(t *testing.T) {
 	c.stop()
 	if c.jobs[id] != 0 || len(c.children) != 1 || len(c.callbacks) != 0 {
 		t.Errorf("%d calls, %d children, %d callbacks", c.jobs[id], len(c.children), len(c.callbacks))
+	}
+}
+
+// TestFollowUpsOfAJobThatMoved: follow-ups that may be enqueued already have the same ids after their parent's tenant
+// has moved to another partition.
+func TestFollowUpsOfAJobThatMoved(t *testing.T) {
+	e := end{outcome: lifecycle.Done, next: `{"callback":"https://example.com/ended"}`}
+	var keys []string
+	for _, home := range []string{"q", "q@2"} {
+		_, jobs, err := e.nextOf(home, &Running{ID: "j"})
+		if err != nil || len(jobs) != 1 {
+			t.Fatal(jobs, err)
+		}
+		keys = append(keys, jobs[0].Key, jobs[0].parent.child)
+	}
+	if len(slices.Compact(keys)) != 1 {
+		t.Errorf("ids: %v", keys)
 	}
 }
 
