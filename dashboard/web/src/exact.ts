@@ -9,7 +9,7 @@ function member(object: string, name: string): string | undefined {
 	let depth = 0, before = '', key = '', from = 0;
 	for (const { 0: token, index } of object.matchAll(tokens)) {
 		if (depth === 1 && token === ':') [key, from] = [before, index + 1];
-		if (depth === 1 && (token === ',' || token === '}') && key === `"${name}"`) return object.slice(from, index);
+		if (depth === 1 && (token === ',' || token === '}') && key === `"${name}"`) return object.slice(from, index).trim();
 		depth += Number(opens(token)) - Number(closes(token));
 		before = token;
 	}
