@@ -112,6 +112,7 @@ func (r *recoverer) look(ctx context.Context) (time.Duration, error) {
 	watches := err == nil && left == 0
 	if refused || left > 0 {
 		r.seen = nil
+		r.chores.Lost()
 	}
 	if now := boottime.Now(); watches && (r.swept == 0 || now-r.swept >= slowed(r.of, chores.Every, slowChores)) {
 		r.swept = now

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -37,6 +38,7 @@ type Chores struct {
 	auditor *conformance.Auditor // of the whole queue, in its first partition; else nil
 	due     chan struct{}        // has a value when the chores are due
 	cursor  string               // of the sweep
+	lost    atomic.Bool          // another worker has had the role since the last sweep
 }
 
 // New returns the chores of a partition of a queue. Its recoverer calls [Chores.Ask] when they are due.
@@ -103,8 +105,14 @@ func (c *Chores) forget() {
 	}
 }
 
+// Lost says that another worker has the role. Its sweep may have begun anew.
+func (c *Chores) Lost() { c.lost.Store(true) }
+
 // Sweep runs the sweep over the next slice of the lanes.
 func (c *Chores) Sweep(ctx context.Context) error {
+	if c.lost.Swap(false) {
+		c.cursor = "0"
+	}
 	return c.limits.Run(ctx, func(calendars string) (err error) {
 		c.cursor, err = effective.SweepSlice(ctx, c.redis, c.queue, "", c.cursor, calendars, true)
 		return err

@@ -140,7 +140,7 @@ local function recount(lane)
 end
 
 -- A tenant without a virtual finish time starts two typical jobs before the queue's virtual time (start_of in
--- dispatch.lua), so one that is not later than that changes nothing. '*swept' is where the next sweep goes on.
+-- dispatch.lua), so a finish time that is not after that has no effect. '*swept' is where the next sweep goes on.
 local function forget_finishes()
   local vtime = headgate .. 'vtime'
   local known = read('HMGET', vtime, '*', '*typical', '*swept')
