@@ -90,7 +90,7 @@ func TestNoCallByADeadlineThatDoesNotCome(t *testing.T) {
 	r.enqueue(t, "a", 1)
 	id := r.add(t, func(job *Job) { job.Deadline = clock.Now().Add(50 * time.Millisecond) })
 	r.run(t)
-	r.seen.wait(t, "to redis: script:slot", 1)
+	until(t, "it waits again", func() bool { return r.field(t, id, "hg_log") != "" })
 	r.stop()
 	if state := r.field(t, id, "state"); r.jobs[id] != 0 || state != "aggregating" {
 		t.Errorf("%d calls of the job, which is %s; want 0, and that it waits", r.jobs[id], state)

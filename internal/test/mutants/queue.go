@@ -390,7 +390,7 @@ var queueMutants = []mutant{
 		"swapped", "a job that cannot go before its deadline takes no slot", "queue TestDeadlineBeforeTheSlot",
 	},
 	{
-		"queue/internal/store/dispatch.lua", `reply[3], reply[4], reply[5] = 'go', math.max(job.deadline, now), 1`, `reply[3], reply[4], reply[5] = 'go', math.max(job.deadline, now), 0`,
+		"queue/internal/store/dispatch.lua", `if reply[3] == 'slot' then reply[3], reply[4], reply[5] = 'go', math.max(job.deadline, now), 1 end`, `if reply[3] == 'slot' then reply[3], reply[4], reply[5] = 'go', math.max(job.deadline, now), 0 end`,
 		"clock", "a job that took no permit because it expires is not called if it does not", "queue TestNoCallByADeadlineThatDoesNotCome",
 	},
 	{

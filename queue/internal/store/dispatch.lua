@@ -763,12 +763,12 @@ local function go_with_kept_slot(turn, job)
   return release(turn, job, job.kept_e, job.kept_c, job.due)
 end
 
--- It takes no permit, so its task gets no slot, and the worker one that is over: should its deadline not come, because
--- the clock is set back, then it asks for another one.
+-- It takes no permit, so no slot is stored. The worker gets one that is already over: if the clock is set back and the
+-- deadline does not come, it asks for another one.
 local function go_expired(turn, job)
   release(turn, job, 0, 0)
   local reply = handed[#handed]
-  reply[3], reply[4], reply[5] = 'go', math.max(job.deadline, now), 1
+  if reply[3] == 'slot' then reply[3], reply[4], reply[5] = 'go', math.max(job.deadline, now), 1 end
   return true
 end
 
