@@ -230,7 +230,7 @@ func (r *Run) Law(what string, calls []time.Time, rate float64, burst int) {
 	r.laws.add(what, len(calls), early.Seconds(), "%.3f calls over %v/s, or %v early", excess, rate, early.Round(10*time.Microsecond))
 	if err := law.Check(calls, rate, burst, Tolerance); err != nil {
 		again := func(paced Calls) error { return law.CheckLate(calls, rate, burst, Tolerance, paced.LateAt) }
-		r.wrong = append(r.wrong, broke{fmt.Sprintf("%s: %v", what, err), again, law.Check(calls, rate, burst, Starved) != nil})
+		r.wrong = append(r.wrong, broke{fmt.Sprintf("%s: %v", what, err), again, law.Check(calls, rate, burst, Starved+Tolerance) != nil})
 	}
 }
 
@@ -336,8 +336,8 @@ const (
 	uncounted outcome = "uncounted"
 )
 
-// judge returns the verdict on a run with the max lateness of its pacer, and so many broken promises; certain: of one
-// of them no delay is the cause.
+// judge returns the verdict on a run with the max lateness of its pacer, and so many broken promises; certain: no delay
+// explains one of them.
 func judge(late time.Duration, wrong int, certain bool) outcome {
 	switch {
 	case wrong > 0 && late <= Bound, certain && late <= Starved:

@@ -34,7 +34,7 @@ func (b *before) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			b.once.Do(b.do)
 		}
 		err := next(ctx, cmd)
-		if cmd.Name() == "exists" && store.Moving(err) {
+		if b.refused != nil && cmd.Name() == "exists" && store.Moving(err) {
 			b.andOnce.Do(b.refused)
 		}
 		return err
