@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -26,7 +27,8 @@ type book struct {
 	used    time.Duration            // on the boot clock
 	told    map[string]time.Duration // when its faults were reported, on the boot clock
 	ledgers map[string]*store.Ledger // by limit; nil: to be read
-	ahead   map[string]int64         // see [store.Ledgers]
+	ahead   map[string]int64         // what is stored, see [store.Ledgers]
+	clocks  map[string]int64         // the same of the clocks that this worker knows
 	number  uint64                   // of what was read or stored last; numbers rise, and none comes twice
 	lost    int64                    // when the ones before it were lost, µs; 0: there were none
 	unsaved bool                     // the ledgers differ from the stored ones
@@ -136,10 +138,7 @@ func (b *book) read(ctx context.Context, client redis.UniversalClient, home stri
 		}
 		b.lost = store.LostAt(epoch)
 	}
-	b.ledgers, b.number = stored.Of, number
-	if b.ahead == nil {
-		b.ahead = stored.Ahead
-	}
+	b.ledgers, b.ahead, b.number = stored.Of, stored.Ahead, number
 	return nil
 }
 
@@ -166,13 +165,18 @@ func (b *book) newFaults(err error) (all []store.Fault) {
 }
 
 func (b *book) store(ctx context.Context, now int64) error {
-	text, err := json.Marshal(store.Ledgers{Of: b.ledgers, Ahead: b.ahead})
+	ahead := maps.Clone(b.ahead) // of a node that did not answer yet, what is known stays
+	if ahead == nil {
+		ahead = map[string]int64{}
+	}
+	maps.Copy(ahead, b.clocks)
+	text, err := json.Marshal(store.Ledgers{Of: b.ledgers, Ahead: ahead})
 	if err != nil {
 		return err
 	}
 	number, err := b.kept.Store(ctx, uint64(now), string(text))
 	if err == nil {
-		b.number, b.unsaved = number, false
+		b.ahead, b.number, b.unsaved = ahead, number, false
 	}
 	return err
 }

@@ -48,7 +48,7 @@ type lessor struct {
 	stir   chan struct{} // closed when all partitions are to be asked at once
 	lag    time.Duration // how long it takes until a partition has what was leased
 
-	learned *time.Duration // by how much the boot clock is ahead of the ledger's, if another worker has said that
+	learned *time.Duration // by how much the boot clock is ahead of the ledger's, by other clocks; nil: not known
 
 	asks coalesce.Batcher[[]leaseAsk, leaseAnswers]
 
@@ -226,11 +226,17 @@ func (l *lessor) offset() (by time.Duration, known bool) {
 	return *l.learned, true
 }
 
-// learn reports whether the ledger's clock is known. If the node of the first partition has never answered, it has it from
-// the clocks of others, and what the ledger says of these.
+// sameClock is how much what other clocks say of the ledger's may differ. If it differs by more, one of them was set.
+const sameClock = 50 * time.Millisecond
+
+// learn reports whether the ledger's clock is known. If the node of the first partition has never answered, it computes it
+// from the clocks of others and what is stored of these.
 func (l *lessor) learn(ctx context.Context) (known bool, err error) {
 	if _, known := l.offset(); known {
 		return true, nil
+	}
+	if l.of.N == 1 || slices.ContainsFunc(l.seats, func(seat string) bool { return l.roles.left(roleOf(seat)) > 0 }) {
+		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
@@ -247,13 +253,12 @@ func (l *lessor) learn(ctx context.Context) (known bool, err error) {
 			}
 		}
 	}
-	if len(all) == 0 {
+	if len(all) == 0 || slices.Max(all)-slices.Min(all) > sameClock {
 		return false, err
 	}
-	slices.Sort(all)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.learned = &all[len(all)/2] // one of them may have been set since
+	l.learned = new(slices.Max(all)) // by which it is earliest, so that nothing is leased too early
 	return true, nil
 }
 
@@ -341,7 +346,7 @@ func (l *lessor) round(ctx context.Context, home string) error {
 	offset, known := l.offset()
 	own, answered := l.clocks[home].offset()
 	if home == l.of.Queue {
-		own, answered = offset, known // else nobody would see that its node is away
+		own, answered = offset, known // so that it is asked, which shows that its node is away
 	}
 	if !known || !answered {
 		return nil
@@ -478,8 +483,8 @@ func (l *lessor) lease(batch [][]leaseAsk) ([]leaseAnswers, error) {
 	// The node of one budget may be away: that holds up no other limit.
 	var faults []store.Fault
 	for b, all := range byBook {
-		if !b.budget && clocks != nil { // the queues of a budget have different ones
-			b.ahead = clocks
+		if !b.budget { // the queues that share a budget have different first partitions
+			b.clocks = clocks
 		}
 		err := b.lease(ctx, l.redis, all, now, ahead)
 		if err != nil {

@@ -36,7 +36,7 @@ func share(t *testing.T, client redis.UniversalClient) partition.Layout {
 	}
 	publish(2)
 	spec := limitlua.Spec{Algorithm: "fw", Permit: 1, Burst: 600, Window: (24 * time.Hour).Microseconds()}
-	text, err := json.Marshal(map[string]*store.Ledger{"day": {Spec: spec, Ledger: partition.NewLedger(spec)}})
+	text, err := json.Marshal(store.Ledgers{Of: map[string]*store.Ledger{"day": {Spec: spec, Ledger: partition.NewLedger(spec)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestLedgerOfAWholeQueue(t *testing.T) {
 			if c.second {
 				run("two", t.Context(), nil)
 			}
-			if text, _, err := ledger(client).Read(t.Context()); err != nil || text != "{}" {
+			if text, _, err := ledger(client).Read(t.Context()); err != nil || text != `{"limits":{}}` {
 				t.Errorf("the ledger is %q, %v", text, err)
 			}
 		})

@@ -132,7 +132,7 @@ func (m *Mover) ledger() *seats.Register {
 const betweenTries = 10 * time.Millisecond
 
 // noLedgers is the text of a ledger without limits.
-const noLedgers = "{}"
+const noLedgers = `{"limits":{}}`
 
 // emptyLedger makes the ledger of limits that are not shared any more an empty one, and not none: who knew this one would
 // take it for lost, and lease nothing of a quota any more. It changes nothing if the queue is divided. It can be repeated,

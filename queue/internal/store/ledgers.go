@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -34,12 +35,12 @@ func (l *Ledger) UnmarshalJSON(text []byte) error {
 	return l.Ledger.UnmarshalJSON(stored.Ledger)
 }
 
-// Ledgers are stored together.
+// Ledgers are those of a queue's shared limits, or of a budget, which are stored together.
 type Ledgers struct {
 	Of map[string]*Ledger `json:"limits"` // by limit
 
 	// Ahead is by how much the clock of the ledgers, which is that of the first partition, is ahead of those of some other
-	// partitions, µs. While the node of the first one is away, who starts to lease has the time from these.
+	// partitions, µs. A worker that starts while the node of the first one is away computes the time from these.
 	Ahead map[string]int64 `json:"ahead,omitempty"`
 }
 
@@ -48,11 +49,13 @@ func ReadLedgers(stored string) (all Ledgers, err error) {
 	if stored != "" {
 		err = json.Unmarshal([]byte(stored), &all)
 	}
+	if stored == "" {
+		all.Of = map[string]*Ledger{}
+	} else if err == nil && all.Of == nil {
+		err = errors.New("it has no limits") // not even none, so it is something else
+	}
 	if err != nil {
 		return Ledgers{}, fmt.Errorf("read the ledger of the shared limits: %w", err)
-	}
-	if all.Of == nil {
-		all.Of = map[string]*Ledger{}
 	}
 	return all, nil
 }
