@@ -110,7 +110,8 @@ type TenantRow struct {
 	Pauses     []Pause // pauses that hold all its jobs: those of the whole queue, and its own
 	Overridden bool    // an operator changed a limit for it
 
-	// Own is what was published for this tenant alone: limits by name, "weight", "guarantee", "in group" and "send_window".
+	// Own is what was published for this tenant alone: "weight", "guarantee", "in group", "send_window", and limits by name,
+	// with "limit " in front of one that has the name of a setting.
 	Own map[string]string
 }
 

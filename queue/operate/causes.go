@@ -109,8 +109,8 @@ func changedLimit(e AuditEntry, limit, of string) string {
 	return ""
 }
 
-// nameIn returns the name that an entry of the audit has for a limit: that of an override is about one limit, and that
-// of what was published has settings, too.
+// nameIn returns the name that an entry of the audit has for a limit. An entry of an override is about one limit; one of
+// a publication also names settings.
 func nameIn(e AuditEntry, limit string) string {
 	if e.Limit != "" {
 		return limit

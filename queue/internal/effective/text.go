@@ -212,7 +212,7 @@ var settings = []string{
 	"weight", "in group", "guarantee", "send_window", "partition",
 }
 
-// TextName returns the name of a limit in [Limits.Texts] and [Limits.Own]: another one if a setting has its name.
+// TextName returns the name of a limit in [Limits.Texts] and [Limits.Own]: with "limit " in front if a setting has its name, too.
 func TextName(limit string) string {
 	if slices.Contains(settings, limit) {
 		return "limit " + limit
