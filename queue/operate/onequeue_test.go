@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -355,8 +356,9 @@ func TestPartitionThatDoesNotAnswer(t *testing.T) {
 	logged := 0
 	by := Operator{"ann", "a test", func(AuditEntry) { logged++ }}
 	client, l := busy(t, 4, Operator{Actor: "ann", Reason: "a test"})
-	away := true
-	client.AddHook(&cut{func(cmd redis.Cmder) bool { return away && strings.Contains(fmt.Sprint(cmd.Args()...), "{q@2}") }})
+	var away atomic.Bool
+	away.Store(true)
+	client.AddHook(&cut{func(cmd redis.Cmder) bool { return away.Load() && strings.Contains(fmt.Sprint(cmd.Args()...), "{q@2}") }})
 	jobs := func(of func(home string) bool) (n int64) {
 		for i := range tenantsOfActs {
 			if of(l.Home(fmt.Sprint("t", i))) {
@@ -406,17 +408,17 @@ func TestPartitionThatDoesNotAnswer(t *testing.T) {
 			}
 		}
 	}
-	away = false
+	away.Store(false)
 	if _, err := PauseJobs(ctx, client, "q", inspect.Scope{}, time.Time{}, by); err != nil || !paused("q@2") {
 		t.Errorf("again: %v", err)
 	}
 	if tally, err := Apply(ctx, client, "q", Cancel, Filter{}, by, nil); err != nil || tally.Jobs != missing {
 		t.Errorf("again: %+v, %v; want %d jobs", tally, err, missing)
 	}
-	away = true
+	away.Store(true)
 	_, err = ResumeJobs(ctx, client, "q", inspect.Scope{}, by)
 	says("resume", err, `resume queue "q": 1 of its 4 partitions`)
-	away = false
+	away.Store(false)
 	if was, err := ResumeJobs(ctx, client, "q", inspect.Scope{}, by); err != nil || !was || paused("q@2") {
 		t.Errorf("again: %v, %v", was, err)
 	}
@@ -440,14 +442,10 @@ func TestInterruptedUnregister(t *testing.T) {
 	server := redistest.Start(t)
 	client, ctx := server.Client(), t.Context()
 	by := Operator{Actor: "ann", Reason: "a test"}
-	left := -1 // commands until one fails; < 0: none does
-	client.AddHook(&cut{func(redis.Cmder) bool {
-		if left >= 0 {
-			left--
-			return left < 0
-		}
-		return false
-	}})
+	var left atomic.Int64 // commands until one fails; < 0: none does
+	left.Store(-1)
+	// Partitions that are asked beside others may be so after another one has answered.
+	client.AddHook(&cut{func(redis.Cmder) bool { return left.Load() >= 0 && left.Add(-1) < 0 }})
 	set := func(n int) limits.Set { return limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: n}}} }
 	for after := 0; ; after++ {
 		if err := client.FlushAll(ctx).Err(); err != nil {
@@ -461,10 +459,9 @@ func TestInterruptedUnregister(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		left = after
+		left.Store(int64(after))
 		err := Unregister(ctx, client, "q", by)
-		whole := left >= 0
-		left = -1
+		whole := left.Swap(-1) >= 0
 		// Where the first partition does not say how many there are, another one does.
 		if madeUp := after == 2; (whole || madeUp) != (err == nil) {
 			t.Fatalf("after %d commands: %v", after, err)
