@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"os/exec"
 	"time"
 
@@ -67,12 +66,11 @@ type pacer struct {
 }
 
 func startPacer() (*pacer, error) {
-	program, err := os.Executable()
+	cmd, err := itself("pacer")
 	if err != nil {
 		return nil, fmt.Errorf("start the pacer: %w", err)
 	}
-	p := &pacer{cmd: exec.Command(program, "pacer")}
-	p.cmd.Stderr = os.Stderr
+	p := &pacer{cmd: cmd}
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("start the pacer: %w", err)
 	}

@@ -19,6 +19,6 @@ Settings come from the environment (HEADGATE_…) and from flags, which take pre
 "worker config" prints the effective settings. Try "worker dev" first: it needs no setup.`,
 	}
 	program.Strict(root)
-	root.AddCommand(runCommand(), devCommand(), pacerCommand(), program.ConfigCommand(program.Read[config]), program.HealthcheckCommand("the worker", program.Read[config]))
+	root.AddCommand(runCommand(), devCommand(), pacerCommand(), miniredisCommand(), program.ConfigCommand(program.Read[config]), program.HealthcheckCommand("the worker", program.Read[config]))
 	return root
 }

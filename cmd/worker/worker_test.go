@@ -17,7 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == "pacer" { // a demo in this process starts it
+	if len(os.Args) == 2 && os.Args[1] == "pacer" || len(os.Args) == 3 && os.Args[1] == "miniredis" { // a demo in this process starts it
 		main()
 		return
 	}

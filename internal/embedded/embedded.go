@@ -2,8 +2,8 @@
 // installing or configuring one.
 //
 // It runs redis-server if there is one of version 7 or later in PATH. Otherwise it runs
-// miniredis, an imitation inside this process that handles about 700 jobs a second and 2,000
-// waiting jobs, and acknowledges writes as if it had a replica. Both listen on 127.0.0.1 only,
+// miniredis, an imitation that handles about 700 jobs a second and 2,000 waiting jobs, and
+// acknowledges writes as if it had a replica. Both listen on 127.0.0.1 only,
 // keep everything in memory, never evict, and end with this process.
 package embedded
 
@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"strconv"
 	"sync"
 	"time"
@@ -27,6 +28,10 @@ import (
 type Options struct {
 	Port      int  // on 127.0.0.1; 0: a free one
 	Miniredis bool // even if there is a redis-server
+
+	// Apart returns the command of a process that calls [Serve] with the port, where miniredis is not to take time from
+	// this process: it makes garbage quickly. nil: miniredis runs in this process.
+	Apart func(port int) (*exec.Cmd, error)
 }
 
 // Redis is a running server.
@@ -44,6 +49,9 @@ func Start(options Options) (*Redis, error) {
 		if !errors.Is(err, errNoServer) {
 			return r, err
 		}
+	}
+	if options.Apart != nil {
+		return startApart(options.Apart(options.Port))
 	}
 	return startMiniredis(options.Port)
 }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -18,7 +19,19 @@ import (
 	"github.com/headgate/headgate/internal/embedded"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == "serve" {
+		port, _ := strconv.Atoi(os.Args[2])
+		embedded.Serve(os.Stdin, os.Stdout, port)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// apart starts this program again.
+func apart(port int) (*exec.Cmd, error) {
+	return exec.Command(os.Args[0], "serve", strconv.Itoa(port)), nil
+}
 
 func TestStart(t *testing.T) {
 	tests := map[string]struct {
@@ -27,6 +40,7 @@ func TestStart(t *testing.T) {
 	}{
 		"redis-server": {embedded.Options{}, "redis-server "},
 		"miniredis":    {embedded.Options{Miniredis: true}, "miniredis"},
+		"apart":        {embedded.Options{Miniredis: true, Apart: apart}, "miniredis"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -66,9 +80,11 @@ func TestStart(t *testing.T) {
 			}
 
 			// a second one neither takes the port nor harms the first
-			if second, err := embedded.Start(embedded.Options{Port: port(t, server.URL()), Miniredis: test.options.Miniredis}); err == nil {
+			if second, err := embedded.Start(embedded.Options{Port: port(t, server.URL()), Miniredis: test.options.Miniredis, Apart: test.options.Apart}); err == nil {
 				second.Close()
 				t.Error("started twice on one port")
+			} else if test.options.Miniredis && !strings.Contains(err.Error(), "address already in use") {
+				t.Errorf("on a port that is taken: %v", err)
 			}
 
 			server.Close()
@@ -83,7 +99,7 @@ func TestStart(t *testing.T) {
 				t.Errorf("Close left %v", left)
 			}
 
-			again, err := embedded.Start(embedded.Options{Port: port(t, server.URL()), Miniredis: test.options.Miniredis})
+			again, err := embedded.Start(embedded.Options{Port: port(t, server.URL()), Miniredis: test.options.Miniredis, Apart: test.options.Apart})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -164,4 +180,25 @@ func port(t *testing.T, address string) int {
 		t.Fatal(err)
 	}
 	return number
+}
+
+// TestApartThatIsNone: a command that is none, or another one, is an error.
+func TestApartThatIsNone(t *testing.T) {
+	none := errors.New("there is no such program")
+	for name, test := range map[string]struct {
+		apart func(int) (*exec.Cmd, error)
+		want  string
+	}{
+		"none":    {func(int) (*exec.Cmd, error) { return nil, none }, none.Error()},
+		"missing": {func(int) (*exec.Cmd, error) { return exec.Command(filepath.Join(t.TempDir(), "missing")), nil }, "no such file"},
+		"another": {func(int) (*exec.Cmd, error) { return exec.Command(os.Args[0], "-test.run=^$"), nil }, "not where it is"},
+	} {
+		server, err := embedded.Start(embedded.Options{Miniredis: true, Apart: test.apart})
+		if err == nil {
+			server.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v; want %q", name, err, test.want)
+		}
+	}
 }

@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,26 +29,12 @@ func Imitation(t testing.TB) *redis.Client {
 	cmd := exec.Command(imitation(t))
 	cmd.Stderr = os.Stderr
 	cmd.Env = append(os.Environ(), "GOGC=400") // most of its Lua allocations are garbage at once
-	in, err := cmd.StdinPipe()
+	server, err := embedded.Start(embedded.Options{Miniredis: true, Apart: func(int) (*exec.Cmd, error) { return cmd, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		in.Close()
-		_ = cmd.Wait() // its output is in the log
-	})
-	var url string
-	if _, err := fmt.Fscan(out, &url); err != nil {
-		t.Fatalf("the embedded redis: %v", err)
-	}
-	return imitated(t, url)
+	t.Cleanup(server.Close)
+	return imitated(t, server.URL())
 }
 
 func imitated(t testing.TB, url string) *redis.Client {
