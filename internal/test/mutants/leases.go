@@ -47,6 +47,18 @@ var leaseMutants = []mutant{
 		"missing write", "a ledger that cannot be read is among the faults of its queue", "queue TestDamagedBudget",
 	},
 	{
+		"queue/lessor.go", `if len(all) == 0 || slices.Max(all)-slices.Min(all) > sameClock {`, `if len(all) == 0 {`,
+		"clock", "nothing is leased by a clock that was set", "queue TestClockOfALedger",
+	},
+	{
+		"queue/lessor.go", `own, answered = offset, known // so that it is asked, which shows that its node is away`, ``,
+		"missing write", "the others are asked for leases while the first partition is away", "queue TestLeasesBesideTheFirstNodeAway",
+	},
+	{
+		"queue/internal/store/ledgers.go", `} else if err == nil && all.Of == nil {`, `} else if false {`,
+		"missing condition", "a text without limits is no ledger without limits", "queue/internal/store TestReadLedgers",
+	},
+	{
 		"queue/lessor.go", `if a.budget {`, `if a.budget && a.tenant != "" {`,
 		"wrong key", "queues that share a budget use no more than it", "queue TestBudgetOfQueues",
 	},

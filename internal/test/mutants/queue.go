@@ -27,6 +27,18 @@ var queueMutants = []mutant{
 		"wrong key", "a job is recognized while its key is replaced", "queue TestKeyIsReplaced",
 	},
 	{
+		"queue/follow.go", `if len(fields) > 0 && began.Sub(e.since) > followFor {`, `if len(fields) > 0 && began.Sub(e.since) > 10*followFor {`,
+		"no fence", "a follow-up whose id may be forgotten is not enqueued", "queue TestFollowUpsThatCannotBeChecked",
+	},
+	{
+		"queue/follow.go", `if slices.Contains(e.enqueued, fields[i]) {`, `if false {`,
+		"missing condition", "a follow-up that is enqueued is not enqueued once more", "queue TestFollowUpsOfADayAgo",
+	},
+	{
+		"queue/ticks.go", `case tick > 0:`, `case false:`,
+		"missing condition", "a tick that was refused is tried again after the entries were loaded again", "queue TestPeriodicRefusedAndLoadedAgain",
+	},
+	{
 		"queue/gate.go", `g.pauses.reread()`, ``,
 		"missing call", "a pause that Redis did not take is forgotten", "queue TestPauseOfALostRun",
 	},
