@@ -5,10 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"os"
-	"os/exec"
-	"runtime"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -61,50 +57,6 @@ were refused, but this machine was too busy to tell whose fault that is.`,
 	cmd.Flags().StringVar(&addr, "http", "127.0.0.1:8080", "address of the page and the API; if the port is taken, the next free one")
 	cmd.Flags().IntVar(&port, "redis-port", 0, "port of the Redis (default: a free one)")
 	return cmd
-}
-
-// apart returns the command that serves miniredis in a process of its own. In that of the demo, its garbage would delay
-// calls by up to 15 ms every two seconds, and providers tolerate 5. Where there is nice, the processes that make calls
-// go first.
-func apart(port int) (*exec.Cmd, error) {
-	cmd, err := itself("miniredis", strconv.Itoa(port))
-	if err != nil {
-		return nil, err
-	}
-	if nice, err := exec.LookPath("nice"); err == nil {
-		cmd.Path, cmd.Args = nice, append([]string{nice, "-n", "19", cmd.Path}, cmd.Args[1:]...)
-	}
-	return cmd, nil
-}
-
-func miniredisCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    "miniredis PORT",
-		Short:  "Serve an imitation of Redis until stdin ends",
-		Hidden: true, // dev starts it
-		Args:   cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			port, err := strconv.Atoi(args[0])
-			if err != nil {
-				return &program.UsageError{Err: err}
-			}
-			settings.Steady()
-			runtime.GOMAXPROCS(1) // the other processor is for the calls, also while it collects garbage
-			embedded.Serve(cmd.InOrStdin(), cmd.OutOrStdout(), port)
-			return nil
-		},
-	}
-}
-
-// itself returns a command of this program in a process of its own.
-func itself(args ...string) (*exec.Cmd, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(program, args...)
-	cmd.Stderr = os.Stderr
-	return cmd, nil
 }
 
 // dev runs the demo on a Redis, against providers and beside a pacer of its own.
