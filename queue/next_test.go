@@ -212,12 +212,9 @@ func TestCrashAfterTheMark(t *testing.T) {
 	for _, outcome := range []string{"done", "failed"} {
 		t.Run(outcome, func(t *testing.T) {
 			c := startChain(t, nil)
-			ctx, client := t.Context(), c.server.Client()
 			id := c.add(t, withFollowUps)
-			client.ZRem(ctx, asynqwire.Key(c.queue, "g:a;kind=call"), id)
-			client.HSet(ctx, asynqwire.Key(c.queue, "t:"+id), "state", "active", "hg_owner", "w")
-			client.LPush(ctx, asynqwire.Key(c.queue, "active"), id)
-			g := &gate{queue: c.queue, redis: client}
+			c.hold(t, id, "w")
+			g := &gate{queue: c.queue, redis: c.server.Client()}
 			text := map[string]string{"done": "[1]", "failed": "expired it was\nlate"}[outcome]
 			got, err := g.sendSettle([]settleQuestion{{id: id, owner: "w", tenant: "a", outcome: settlement(outcome), text: text}})
 			if err != nil || got[0] != (settled{mine: true, follow: true}) {
@@ -468,10 +465,8 @@ func TestFollowUpsThatCannotBeChecked(t *testing.T) {
 	c := startChain(t, nil)
 	ctx, client := t.Context(), c.server.Client()
 	id := c.add(t, withFollowUps)
-	client.ZRem(ctx, asynqwire.Key(c.queue, "g:a;kind=call"), id)
-	client.HSet(ctx, asynqwire.Key(c.queue, "t:"+id), "state", "active", "hg_owner", "w")
-	client.LPush(ctx, asynqwire.Key(c.queue, "active"), id)
-	g := &gate{queue: c.queue, redis: client}
+	c.hold(t, id, "w")
+	g := &gate{queue: c.queue, redis: c.server.Client()}
 	if got, err := g.sendSettle([]settleQuestion{{id: id, owner: "w", tenant: "a", outcome: settleDone}}); err != nil || !got[0].follow {
 		t.Fatalf("settle = %+v, %v", got, err)
 	}

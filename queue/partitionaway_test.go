@@ -293,6 +293,17 @@ func TestEventsOfSlowClocks(t *testing.T) {
 	}
 }
 
+// spare returns a node with nothing that all queues need, and a queue whose first partition is there.
+func spare(cluster *redistest.Cluster) (owner func(key string) *redistest.Server, gone *redistest.Server, queue string) {
+	owner = func(key string) *redistest.Server { return cluster.Owner(cluster.Slot(key)) }
+	needed := []*redistest.Server{owner(asynqwire.Queues), owner(workers.ListKey)}
+	gone = cluster.Nodes()[slices.IndexFunc(cluster.Nodes(), func(node *redistest.Server) bool { return !slices.Contains(needed, node) })]
+	for queue = "q"; owner(store.Key(queue, "waiting")) != gone; {
+		queue += "q"
+	}
+	return owner, gone, queue
+}
+
 // TestStartBesideANodeAway: limits are published and workers start while a node of a Cluster is away. They serve
 // the rest, and what the node has when it is back.
 func TestStartBesideANodeAway(t *testing.T) {
@@ -300,12 +311,7 @@ func TestStartBesideANodeAway(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000", "--appendonly", "yes", "--appendfsync", "no")
 	client, ctx := cluster.Client(), t.Context()
-	owner := func(key string) *redistest.Server { return cluster.Owner(cluster.Slot(key)) }
-	needed, name := []*redistest.Server{owner(asynqwire.Queues), owner(workers.ListKey)}, "q"
-	gone := cluster.Nodes()[slices.IndexFunc(cluster.Nodes(), func(node *redistest.Server) bool { return !slices.Contains(needed, node) })]
-	for owner(store.Key(name, "waiting")) != gone {
-		name += "q"
-	}
+	owner, gone, name := spare(cluster)
 	set := func(rate int64, more ...string) limits.Set {
 		divided := limits.Queue{Partitions: 8, Kinds: []string{"call"}, Limits: []limits.Limit{perTenant(rate)}}
 		s := limits.Set{Queues: map[string]limits.Queue{name: divided}}
@@ -404,12 +410,7 @@ func TestLeasesBesideTheFirstNodeAway(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000")
 	client, ctx := cluster.Client(), t.Context()
-	owner := func(key string) *redistest.Server { return cluster.Owner(cluster.Slot(key)) }
-	needed, name := []*redistest.Server{owner(asynqwire.Queues), owner(workers.ListKey)}, "q"
-	gone := cluster.Nodes()[slices.IndexFunc(cluster.Nodes(), func(node *redistest.Server) bool { return !slices.Contains(needed, node) })]
-	for owner(store.Key(name, "waiting")) != gone {
-		name += "q"
-	}
+	owner, gone, name := spare(cluster)
 	layout := partition.Layout{Queue: name, N: 8}
 	shared := limits.Queue{Partitions: layout.N, Kinds: []string{"call"}, Limits: []limits.Limit{sharedBy(100)}}
 	if err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{name: shared}}); err != nil {

@@ -361,19 +361,25 @@ func TestPeriodicClockSetBack(t *testing.T) {
 	wantFired(t, tm.fired("call"), "x")
 }
 
+// full returns a job that the queue call does not accept, because it has one, its maximum.
+func (tm *timer) full(t *testing.T) Job {
+	t.Helper()
+	if err := operate.Publish(t.Context(), tm.client, limits.Set{Queues: map[string]limits.Queue{"call": {Kinds: []string{"call"}, MaxBacklog: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	job := Job{Kind: "call", Tenant: "a", Payload: struct{}{}}
+	if _, err := tm.ticks.client.Enqueue(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	return job
+}
+
 // TestPeriodicRefused: a tick whose job is rejected is tried again until it is accepted, or
 // until the next tick.
 func TestPeriodicRefused(t *testing.T) {
 	t.Parallel()
 	tm := newTimer(t)
-	ctx := t.Context()
-	if err := operate.Publish(ctx, tm.client, limits.Set{Queues: map[string]limits.Queue{"call": {Kinds: []string{"call"}, MaxBacklog: 1}}}); err != nil {
-		t.Fatal(err)
-	}
-	full := Job{Kind: "call", Tenant: "a", Payload: struct{}{}}
-	if _, err := tm.ticks.client.Enqueue(ctx, full); err != nil {
-		t.Fatal(err)
-	}
+	ctx, full := t.Context(), tm.full(t)
 	tm.set(Periodic{ID: "x", Spec: "@every 24h", MaxLate: 24 * time.Hour, Job: full})
 	tm.set(Periodic{ID: "other", Spec: "@every 24h", MaxLate: 24 * time.Hour, Job: Job{Kind: "call", Tenant: "b", Payload: struct{}{}}})
 	tm.aged("x", 48*time.Hour)
@@ -398,14 +404,7 @@ func TestPeriodicRefused(t *testing.T) {
 func TestPeriodicRefusedAndLoadedAgain(t *testing.T) {
 	t.Parallel()
 	tm := newTimer(t)
-	ctx := t.Context()
-	if err := operate.Publish(ctx, tm.client, limits.Set{Queues: map[string]limits.Queue{"call": {Kinds: []string{"call"}, MaxBacklog: 1}}}); err != nil {
-		t.Fatal(err)
-	}
-	full := Job{Kind: "call", Tenant: "a", Payload: struct{}{}}
-	if _, err := tm.ticks.client.Enqueue(ctx, full); err != nil {
-		t.Fatal(err)
-	}
+	ctx, full := t.Context(), tm.full(t)
 	for _, id := range []string{"x", "changed"} {
 		tm.set(Periodic{ID: id, Spec: "@every 24h", MaxLate: 24 * time.Hour, Job: full})
 		tm.aged(id, 48*time.Hour)
@@ -448,10 +447,21 @@ func TestPeriodicBesideAQueueAway(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				var running sync.WaitGroup
 				running.Go(func() { newTicks(t, client).Run(ctx) })
-				from := tm.now() + 1
+				from, began := tm.now()+1, time.Now()
 				const seconds = 5
-				time.Sleep((seconds + 2) * time.Second) // the fault
-				got := tm.fired("other")
+				got := map[string]int{}
+				until(t, "fired in the other queue", func() bool {
+					got = tm.fired("other")
+					for i := range 3 {
+						if got[fmt.Sprint("other", i, " ", from+seconds-1)] == 0 {
+							return false
+						}
+					}
+					return true
+				})
+				if took := time.Since(began); took > (seconds+2)*time.Second {
+					t.Errorf("%d ticks in a row were fired after %v", seconds, took)
+				}
 				for i := range 3 {
 					for tick := from; tick < from+seconds; tick++ {
 						if got[fmt.Sprint("other", i, " ", tick)] != 1 {

@@ -527,13 +527,19 @@ func TestFollowUpWaitsForReplica(t *testing.T) {
 		t.Error("the job is gone before a replica has its follow-up")
 	}
 	// The follow-up may be done and forgotten a day after it was enqueued for the first time.
-	since := func() string {
-		return server.Client().HGet(t.Context(), asynqwire.Key("plain", "t:"+parent), "hg_followed").Val()
+	since := func() (second int64) {
+		text := server.Client().HGet(t.Context(), asynqwire.Key("plain", "t:"+parent), "hg_followed").Val()
+		if _, err := fmt.Sscan(text, &second); err != nil {
+			t.Fatalf("the follow-up may be there since %q", text)
+		}
+		return second
 	}
 	first := since()
-	time.Sleep(1100 * time.Millisecond) // it is kept in seconds
-	if later := since(); first == "" || later != first {
-		t.Errorf("the follow-up may be there since %q, and later since %q", first, later)
+	for n := 2; time.Now().Unix() <= first+1; n++ { // tries in later seconds, too
+		seen.wait(t, string(lifecycle.Parked), n)
+	}
+	if later := since(); later != first {
+		t.Errorf("the follow-up may be there since %d, and later since %d", first, later)
 	}
 	server.StartReplica()
 	seen.wait(t, string(lifecycle.Done), 2)
