@@ -15,7 +15,7 @@ func TestHealthcheck(t *testing.T) {
 		_, errText, code = enqueue(t, "", "healthcheck")
 		return errText, code
 	}
-	if errText, code := check(); code != exitFailure || !strings.Contains(errText, "nobody answers") {
+	if errText, code := check(); code != exitFailure || !strings.Contains(errText, "no answer from the address in HEADGATE_ADMIN_ADDR") {
 		t.Errorf("before: %q, exit %d", errText, code)
 	}
 	server := redistest.Start(t)

@@ -172,7 +172,7 @@ func (p *demoProviders) describe(out io.Writer, page, redisURL, redisKind string
 	for _, l := range bindingLimits {
 		allowed[l.kind] = append(allowed[l.kind], l.who()+" "+per(l.rate, "calls"))
 	}
-	fmt.Fprintf(out, "Headgate, to try out: open %s\n\nEverything here is on this machine and gone when it ends.\n\n", page)
+	fmt.Fprintf(out, "Headgate, to try out: open %s\n\nEverything here runs on this machine and is deleted when the demo ends.\n\n", page)
 	for _, line := range [][3]string{
 		{"Redis", redisURL, "(" + redisKind + ")"},
 		{"webhook", p.web.URL(), "allows " + strings.Join(allowed["webhook"], ", ")},

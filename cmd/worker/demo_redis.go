@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/settings"
 )
 
-// apart returns the command that serves miniredis in a process of its own. In that of the demo, its garbage would delay
+// apart returns the command that serves miniredis in a process of its own. In the demo's own process, its garbage would delay
 // calls by up to 15 ms every two seconds, and providers tolerate 5. Where there is nice, the processes that make calls
 // go first.
 func apart(port int) (*exec.Cmd, error) {
@@ -40,7 +40,7 @@ func miniredisCommand() *cobra.Command {
 				return &program.UsageError{Err: err}
 			}
 			settings.Steady()
-			runtime.GOMAXPROCS(1) // the other processor is for the calls, also while it collects garbage
+			runtime.GOMAXPROCS(1) // the others are for the calls, also while it collects garbage
 			embedded.Serve(cmd.InOrStdin(), cmd.OutOrStdout(), port)
 			return nil
 		},

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"time"
@@ -45,8 +46,13 @@ unaccounted for, or the providers counted other calls than Redis did. It exits 3
 were refused, but this machine was too busy to tell whose fault that is.`,
 		Args: program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if lasts < 0 || port < 0 || port > 65535 {
-				return &program.UsageError{Err: errors.New("--for and --redis-port must not be negative, and a port ends at 65535")}
+			switch {
+			case lasts < 0:
+				return &program.UsageError{Err: fmt.Errorf("--for: %v must not be negative", lasts)}
+			case port < 0 || port > 65535:
+				return &program.UsageError{Err: fmt.Errorf("--redis-port: %d must be from 0 to 65535", port)}
+			case !api.LoopbackName(addr):
+				return &program.UsageError{Err: fmt.Errorf("--http: %q is not an address of this machine alone: use 127.0.0.1:8080", addr)}
 			}
 			settings.Steady()
 			return dev(cmd.Context(), cmd.OutOrStdout(), lasts, addr, embedded.Options{Port: port, Miniredis: miniredis, Apart: apart})
@@ -134,7 +140,11 @@ func demoPage(client redis.UniversalClient, addr string, demo api.Demo) (*server
 	web := settings.HTTP{HTTPAddr: addr}
 	config := web.Server(client, slog.New(slog.DiscardHandler), nil, nil)
 	config.NextFree, config.API.Demo = true, demo
-	return server.Open(config)
+	page, err := server.Open(config)
+	if err != nil {
+		return nil, fmt.Errorf("--http: %w", err)
+	}
+	return page, nil
 }
 
 // demoHandlers registers a client for each of the providers.

@@ -176,7 +176,7 @@ func TestRunRefuses(t *testing.T) {
 func TestRunAndHealthcheck(t *testing.T) {
 	server := redistest.Start(t)
 	quietly(t, server.URL(), "queues: {webhook: {kinds: [webhook]}}")
-	if _, errText, code := command(t.Context(), "healthcheck"); code != 1 || !strings.Contains(errText, "nobody answers") {
+	if _, errText, code := command(t.Context(), "healthcheck"); code != 1 || !strings.Contains(errText, "no answer from the address in HEADGATE_ADMIN_ADDR, or else HEADGATE_HTTP_ADDR") {
 		t.Errorf("before: %q, exit %d", errText, code)
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -217,5 +217,19 @@ func TestRunAndHealthcheck(t *testing.T) {
 	}
 	if living, err := workers.List(t.Context(), server.Client()); err != nil || len(living) != 0 {
 		t.Errorf("after its end: %+v, %v", living, err)
+	}
+}
+
+func TestFlagsOfDev(t *testing.T) {
+	for _, test := range [][]string{
+		{"--for: -1s must not be negative", "--for", "-1s"},
+		{"--redis-port: 65536 must be from 0 to 65535", "--redis-port", "65536"},
+		{`--http: "0.0.0.0:8080" is not an address of this machine alone: use 127.0.0.1:8080`, "--http", "0.0.0.0:8080"},
+		{`--http: ":8080" is not`, "--http", ":8080"},
+		{"--http: ", "--http", "127.0.0.1:x", "--miniredis"},
+	} {
+		if _, errText, code := command(t.Context(), append([]string{"dev"}, test[1:]...)...); code == 0 || !strings.HasPrefix(errText, test[0]) {
+			t.Errorf("%v: exit %d, %q", test[1:], code, errText)
+		}
 	}
 }

@@ -28,8 +28,8 @@ type receipt struct {
 
 	Durability string `json:"durability"` // which servers have the job
 
-	// The forecast. At thousands of jobs a second not every job has one; Sure is then
-	// "unknown".
+	// The forecast. At thousands of jobs a second not every job has one;
+	// Confidence is then "none".
 	Position   *int64    `json:"position,omitempty"` // jobs ahead of it in its lane
 	ExpectedAt *moment   `json:"expected_at,omitempty"`
 	HeldBy     *holdJSON `json:"held_by,omitempty"`

@@ -25,7 +25,7 @@ export interface Receipt {
 	position?: number;
 	expected_at?: string;
 	held_by?: { limit: string; scope: string; rule: string; next?: string };
-	sure: 'steady' | 'rough' | 'unknown';
+	confidence: 'steady' | 'rough' | 'none';
 	text?: string;
 }
 

@@ -9,7 +9,11 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"time"
 )
+
+// patience is how long the process may take to start, and to end.
+const patience = 10 * time.Second
 
 // failed begins the line of a process that could not start miniredis.
 const failed = "failed: "
@@ -43,11 +47,16 @@ func startApart(cmd *exec.Cmd, err error) (*Redis, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("embedded miniredis: %w", err)
 	}
+	kill := func() { _ = cmd.Process.Kill() }
 	end := sync.OnceFunc(func() {
 		_ = in.Close()
+		late := time.AfterFunc(patience, kill)
+		defer late.Stop()
 		_ = cmd.Wait()
 	})
+	late := time.AfterFunc(patience, kill)
 	line, _ := bufio.NewReader(out).ReadString('\n')
+	late.Stop()
 	line = strings.TrimSpace(line)
 	if reason, ok := strings.CutPrefix(line, failed); ok {
 		end()
@@ -55,7 +64,7 @@ func startApart(cmd *exec.Cmd, err error) (*Redis, error) {
 	}
 	if _, _, err := net.SplitHostPort(line); err != nil {
 		end()
-		return nil, fmt.Errorf("embedded miniredis: its process said %q, not where it is", line)
+		return nil, fmt.Errorf("embedded miniredis: its process printed %q instead of its address", line)
 	}
 	return &Redis{addr: line, kind: "miniredis", close: end}, nil
 }

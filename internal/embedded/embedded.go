@@ -29,8 +29,8 @@ type Options struct {
 	Port      int  // on 127.0.0.1; 0: a free one
 	Miniredis bool // even if there is a redis-server
 
-	// Apart returns the command of a process that calls [Serve] with the port, where miniredis is not to take time from
-	// this process: it makes garbage quickly. nil: miniredis runs in this process.
+	// Apart returns the command of a process that calls [Serve] with the port, so that collecting the garbage of
+	// miniredis does not stop this process. nil: miniredis runs in this process.
 	Apart func(port int) (*exec.Cmd, error)
 }
 

@@ -191,7 +191,7 @@ func TestApartThatIsNone(t *testing.T) {
 	}{
 		"none":    {func(int) (*exec.Cmd, error) { return nil, none }, none.Error()},
 		"missing": {func(int) (*exec.Cmd, error) { return exec.Command(filepath.Join(t.TempDir(), "missing")), nil }, "no such file"},
-		"another": {func(int) (*exec.Cmd, error) { return exec.Command(os.Args[0], "-test.run=^$"), nil }, "not where it is"},
+		"another": {func(int) (*exec.Cmd, error) { return exec.Command(os.Args[0], "-test.run=^$"), nil }, "instead of its address"},
 	} {
 		server, err := embedded.Start(embedded.Options{Miniredis: true, Apart: test.apart})
 		if err == nil {

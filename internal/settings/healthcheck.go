@@ -24,7 +24,7 @@ func (h HTTP) Healthcheck(ctx context.Context) error {
 	defer client.CloseIdleConnections()
 	response, err := client.Do(request)
 	if err != nil {
-		return fmt.Errorf("nobody answers at HEADGATE_HTTP_ADDR: %w", err)
+		return fmt.Errorf("no answer from the address in HEADGATE_ADMIN_ADDR, or else HEADGATE_HTTP_ADDR: %w", err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {

@@ -130,6 +130,56 @@ func TestNames(t *testing.T) {
 	}
 }
 
+var (
+	quoted    = regexp.MustCompile("`([^`]+)`")
+	command   = regexp.MustCompile(`^(?:enqueue|worker|redis-cli|date) `)
+	words     = regexp.MustCompile(`[a-z']+(?:,? [a-z']+){2,}`)
+	joined    = regexp.MustCompile("[\"`]\\s*\\+\\s*[\"`]")
+	sources   = map[string]bool{".go": true, ".lua": true, ".ts": true, ".tsx": true}
+	elsewhere = map[string]bool{"address already in use": true} // messages of the system
+)
+
+// TestMessages looks up what the page of symptoms quotes: people search it for what they read.
+func TestMessages(t *testing.T) {
+	var all strings.Builder
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (entry.Name() == "node_modules" || entry.Name() == ".git" || entry.Name() == "dist"):
+			return fs.SkipDir
+		case entry.IsDir() || !sources[filepath.Ext(path)] || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		all.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := strings.Join(strings.Fields(joined.ReplaceAllString(all.String(), "")), " ")
+	page, err := os.ReadFile(filepath.Join(root, "docs", "troubleshooting.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, m := range quoted.FindAllStringSubmatch(fence.ReplaceAllString(string(page), ""), -1) {
+		message := strings.Join(strings.Fields(m[1]), " ")
+		if command.MatchString(message) {
+			continue
+		}
+		for _, part := range words.FindAllString(message, -1) {
+			if found++; !strings.Contains(source, part) && !elsewhere[part] {
+				t.Errorf("%q is quoted, but nothing says %q", message, part)
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("only %d messages were found", found)
+	}
+}
+
 // declarations are the exported names by package, with methods and fields as Type.Name, all
 // tests, and the names of all files.
 func declarations(t *testing.T) (declared map[string]map[string]bool, tests, files map[string]bool) {
