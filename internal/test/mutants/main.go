@@ -8,7 +8,7 @@
 // is wrong: when a line changes, its mutants must change too.
 //
 // Usage: mutants [flags] [regexp]. The regexp selects mutants by number, file and promise. The
-// exit status is 1 if a mutant survives.
+// exit status is 1 unless all of them were killed.
 package main
 
 import (
@@ -49,7 +49,8 @@ type result struct {
 const (
 	killed   = "killed"
 	survived = "SURVIVED"
-	wrong    = "WRONG" // its tests did not run
+	wrong    = "WRONG"      // its tests did not run
+	unjudged = "not judged" // the machine was too busy, or the program was interrupted
 )
 
 func main() {
@@ -109,6 +110,10 @@ func run(match string, whole bool, together int, limit time.Duration) error {
 		wait.Go(func() {
 			defer func() { <-turns }()
 			results[i] = t.test(all[i])
+			if len(interrupted) > 0 {
+				// The tests were interrupted, too.
+				results[i] = result{verdict: unjudged, by: "interrupted"}
+			}
 			fmt.Fprintf(os.Stderr, "%d/%d %s\n", n+1, len(chosen), strings.Join(row(i, all[i], results[i]), "  "))
 		})
 	}
@@ -131,10 +136,10 @@ func report(all []mutant, chosen []int, results []result, took time.Duration) er
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	fmt.Printf("%d mutants: %d killed, %d survived, %d wrong, in %v\n",
-		len(chosen), verdicts[killed], verdicts[survived], verdicts[wrong], took.Round(time.Second))
+	fmt.Printf("%d mutants: %d killed, %d survived, %d wrong, %d not judged, in %v\n", len(chosen),
+		verdicts[killed], verdicts[survived], verdicts[wrong], verdicts[unjudged], took.Round(time.Second))
 	if verdicts[killed] < len(chosen) {
-		return errors.New("add tests for the mutants that survived, and fix the wrong ones")
+		return errors.New("add tests for the mutants that survived, fix the wrong ones, and run those that were not judged again")
 	}
 	return nil
 }

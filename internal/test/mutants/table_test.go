@@ -52,8 +52,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestUnjudged: a machine that is too busy kills no mutant.
-func TestUnjudged(t *testing.T) {
+// TestTooBusy: a machine that is too busy kills no mutant.
+func TestTooBusy(t *testing.T) {
 	for name, test := range map[string]struct {
 		failed, out string
 		want        bool
@@ -65,8 +65,8 @@ func TestUnjudged(t *testing.T) {
 		"hangs":                  {"timeout of TestLaw", "panic: test timed out after 2m0s", false},
 		"too busy until the end": {"timeout of TestLaw", "the machine was too busy, and this run does not count: x\npanic: test timed out after 2m0s", true},
 	} {
-		if got := unjudged(test.failed, test.out); got != test.want {
-			t.Errorf("%s: unjudged: %v, want %v", name, got, test.want)
+		if got := tooBusy(test.failed, test.out); got != test.want {
+			t.Errorf("%s: too busy: %v, want %v", name, got, test.want)
 		}
 	}
 }

@@ -97,13 +97,13 @@ func (t *tester) test(m mutant) (r result) {
 		} else {
 			failed, out = t.goTest(list, folder, pattern, t.limit)
 		}
-		if !unjudged(failed, out) {
+		if !tooBusy(failed, out) {
 			break
 		}
 	}
 	switch {
-	case unjudged(failed, out):
-		return result{verdict: wrong, by: fmt.Sprintf("the machine was too busy to judge in %d runs of %s", tries, failed)}
+	case tooBusy(failed, out):
+		return result{verdict: unjudged, by: fmt.Sprintf("the machine was too busy in %d runs of %s", tries, failed)}
 	case failed != "":
 		return result{verdict: killed, by: failed}
 	case out != "":
@@ -115,8 +115,8 @@ func (t *tester) test(m mutant) (r result) {
 // tries is how often a mutant is tested on a machine that is too busy to judge it.
 const tries = 3
 
-// unjudged reports whether tests failed for no other reason than that the machine was busy.
-func unjudged(failed, out string) bool {
+// tooBusy reports whether tests failed for no other reason than that the machine was busy.
+func tooBusy(failed, out string) bool {
 	if strings.HasPrefix(failed, "timeout of ") {
 		return strings.Contains(out, "this run does not count")
 	}
@@ -264,6 +264,9 @@ func failure(cmd *exec.Cmd) (failed, out string) {
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && out == "" {
 		out = string(exit.Stderr)
+	}
+	if out == "" {
+		out = err.Error()
 	}
 	if strings.Contains(out, "[build failed]") || strings.Contains(out, "[setup failed]") {
 		return "", out
