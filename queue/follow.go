@@ -163,7 +163,8 @@ func (g *gate) follow(ctx context.Context, job *Running, e *end) (fate, error) {
 		}
 	}
 	err = errors.Join(errs...)
-	if worst != unclear && !errors.Is(err, ErrNotReplicated) {
+	e.unclear = e.unclear || worst == unclear
+	if !e.unclear && !errors.Is(err, ErrNotReplicated) {
 		e.since = began // the others are certainly not enqueued
 	}
 	return worst, err
@@ -245,7 +246,9 @@ func (g *gate) followed(ctx context.Context, job *Running, e *end) verdict {
 		case followed:
 			return e.verdict()
 		case refused:
-			e.since = time.Time{} // an operator may retry it at any time
+			if !e.unclear {
+				e.since = time.Time{} // an operator may retry it at any time
+			}
 			g.logger.Error("follow-ups were rejected", logkey.Queue, g.queue, logkey.Job, job.ID, logkey.Error, err)
 			if e.outcome == lifecycle.Done {
 				return archive(lifecycle.Archived, fmt.Errorf("the call was made, but its follow-ups were rejected: %w", err))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -174,6 +175,9 @@ func TestFollowUpsComeOnce(t *testing.T) {
 				c := startChain(t, edit)
 				c.answer = func(context.Context, Running) error { return answer }
 				id := c.add(t, withFollowUps)
+				// It was retried twice, and an operator retried it since.
+				task := asynqwire.Key(c.queue, "t:"+id)
+				c.server.Client().HSet(t.Context(), task, "msg", c.field(t, id, "msg")+"\x30\x02", "hg_base", 2)
 				outcome := lifecycle.Done
 				if answer != nil {
 					outcome = lifecycle.Archived
@@ -488,6 +492,26 @@ func TestFollowUpsThatCannotBeChecked(t *testing.T) {
 	c.stop()
 	if c.jobs[id] != 0 || len(c.children) != 1 || len(c.callbacks) != 0 {
 		t.Errorf("%d calls, %d children, %d callbacks", c.jobs[id], len(c.children), len(c.callbacks))
+	}
+}
+
+// TestFollowUpRefusedAfterNoAnswer: Redis does not answer while a follow-up is enqueued, and then it is too late for it.
+// It may have been enqueued, so that stays known of the job.
+func TestFollowUpRefusedAfterNoAnswer(t *testing.T) {
+	wire, edit := wired()
+	c := startChain(t, edit)
+	id := c.add(t, func(job *Job) {
+		job.OnSuccess = &Job{Kind: "child", Payload: 1, Key: "k", Deadline: time.Now().Add(time.Second)}
+	})
+	wire.Refuse("a:k")
+	c.run(t)
+	until(t, "archived", func() bool { return c.field(t, id, "state") == "archived" })
+	c.stop()
+	if wire.Refused() == 0 {
+		t.Error("Redis answered")
+	}
+	if since, err := strconv.ParseInt(c.field(t, id, "hg_followed"), 10, 64); err != nil || since == 0 {
+		t.Errorf("it is known as certainly not enqueued: %d, %v; archived with %q", since, err, c.archived(t)[id])
 	}
 }
 

@@ -63,13 +63,14 @@ func (r *run) begin(ctx context.Context) *verdict {
 	if r.answer == answerCrashed && !r.certain(ctx, job) {
 		r.answer = answerSlot // try again, as a suspect
 	}
+	job.Attempt = max(job.Attempt-int(r.forgiven), 1)
 	switch r.answer {
 	case answerDone, answerFailed:
 		return new(r.putAway(ctx, job))
 	case answerCrashed:
 		return r.end(ctx, archive(lifecycle.Crashed, errCrashed))
 	}
-	job.Attempt, job.First, job.unsure = max(job.Attempt-int(r.forgiven), 1), time.UnixMicro(r.first), r.unsure
+	job.First, job.unsure = time.UnixMicro(r.first), r.unsure
 	job.Probe, job.permits = r.probe, r.permits
 	if r.handler = r.handlers[job.Kind]; r.handler == nil {
 		// Jobs that only have to be put away are handed to any worker.
