@@ -125,7 +125,7 @@ func TestScheduledForOthers(t *testing.T) {
 }
 
 // TestDeadlinesElsewhere: a job expires while it is scheduled, and in a lane with jobs of
-// another priority. The deadline of a damaged job is looked at again later.
+// another priority. It gets no slot, because it takes no permits. The deadline of a damaged job is looked at again later.
 func TestDeadlinesElsewhere(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	client, ctx := r.server.Client(), t.Context()
@@ -150,6 +150,11 @@ func TestDeadlinesElsewhere(t *testing.T) {
 	}
 	if n := client.ZCard(ctx, asynqwire.Key(r.queue, "scheduled")).Val(); n != 0 {
 		t.Errorf("%d are still scheduled", n)
+	}
+	for _, id := range []string{scheduled, high} {
+		if slot := r.field(t, id, "hg_slot"); !strings.HasPrefix(slot, "0 0 ") {
+			t.Errorf("%s has the slot %q", id, slot)
+		}
 	}
 	if at := client.ZScore(ctx, store.Key(r.queue, "deadlines"), damaged).Val(); at < float64(time.Now().Add(30*time.Second).UnixMicro()) {
 		t.Errorf("the damaged one is looked at again at %.0f", at)

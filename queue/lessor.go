@@ -54,6 +54,7 @@ type lessor struct {
 
 	books  map[string]*book // by their key; only asks.Run uses them
 	silent seats.Silent     // shared by the books: each tenant has one for a budget
+	stored *seats.Register  // the ledger of the queue, as learn reads it
 }
 
 // leaseAsk is what a partition's bucket of a limit asks for.
@@ -85,6 +86,7 @@ const (
 func newLessor(of partition.Layout, worker string, client redis.UniversalClient, clocks map[string]*redisClock, limits map[string]*effective.Calendars, lasts time.Duration, roles *roles, logger *slog.Logger) *lessor {
 	l := &lessor{of: of, worker: worker, redis: client, clocks: clocks, limits: limits, lasts: lasts, roles: roles, seats: seats.Tags(client, of.Queue), logger: logger, stir: make(chan struct{})}
 	l.asks.Run, l.asks.Gap, l.books, l.silent = l.lease, sharedAsks, map[string]*book{}, seats.Silent{}
+	l.stored = seats.New(client, worker, of.Queue, store.Key(of.Queue, "ledger"), 0)
 	return l
 }
 
@@ -226,7 +228,8 @@ func (l *lessor) offset() (by time.Duration, known bool) {
 	return *l.learned, true
 }
 
-// sameClock is how much what other clocks say of the ledger's may differ. If it differs by more, one of them was set.
+// sameClock is how much what other clocks say of the ledger's may differ. If it differs by more, one of them was set. Where
+// only one answers, it is believed: if that one was set, it is for the ledger as if its own had been.
 const sameClock = 50 * time.Millisecond
 
 // learn reports whether the ledger's clock is known. If the node of the first partition has never answered, it computes it
@@ -240,7 +243,7 @@ func (l *lessor) learn(ctx context.Context) (known bool, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
-	text, _, err := seats.New(l.redis, l.worker, l.of.Queue, store.Key(l.of.Queue, "ledger"), 0).Read(ctx)
+	text, _, err := l.stored.Read(ctx)
 	if err != nil {
 		return false, err
 	}

@@ -6,9 +6,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
 )
 
 // TestSweepOfManyKinds: however many kinds of jobs wait, a sweep asks a bounded number of lanes for their length. It
@@ -83,6 +85,32 @@ func TestSweepOfManyKinds(t *testing.T) {
 			t.Fatal("counts are not corrected after too many kinds")
 		}
 		sweep(1)
+	}
+}
+
+// TestSweepKnowsListedKinds: the sweep counts the jobs of a kind that the limits list, although none of its lanes has been
+// in a slice yet.
+func TestSweepKnowsListedKinds(t *testing.T) {
+	t.Parallel()
+	set := limitsOf()
+	set.Queues[""] = limits.Queue{Kinds: []string{"call", "new:kind"}}
+	server := redistest.Start(t)
+	r := startRigAt(t, server.Redis(), -1, set, nil)
+	client, ctx, c := server.Client(), t.Context(), r.chores()
+	r.enqueue(t, "a", 1)
+	if err := c.Sweep(ctx); err != nil { // then all kinds of the lanes are known
+		t.Fatal(err)
+	}
+	lane := "a;kind=" + rediskey.Escape("new:kind")
+	for i := range 3 { // in a later slice
+		client.ZAdd(ctx, asynqwire.Key(r.queue, "g:"+lane), redis.Z{Score: 1, Member: i})
+	}
+	client.HSet(ctx, store.TenantsKey(r.queue), "a", "4 0 4 4", "*", "4 0 4 4")
+	if err := c.Sweep(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if n := store.ReadCounts(client.HGet(ctx, store.TenantsKey(r.queue), "a").Val()).Waiting; n != 4 {
+		t.Errorf("%d jobs wait, want 4", n)
 	}
 }
 

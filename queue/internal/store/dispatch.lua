@@ -217,7 +217,7 @@ for _, id in ipairs(usable and due(deadlines, 1) or {}) do
         backlog_add(tenant_of(job.group), -1)
       end
       gone[id] = true
-      hand(job, hand_answer(without_slot(job)), 0, 0, false, now, {'', '', 'hg_slot', slot_write(now, 0, job.position or BAND + now)})
+      hand(job, hand_answer(without_slot(job)), 0, 0, false, now, {'', '', 'hg_slot', slot_write(0, 0, job.position or BAND + now)})
     end
   end)
   if not understood then plan('ZADD', deadlines, int(now + 60000000), id) end

@@ -82,7 +82,9 @@ end
 
 -- The count of a tenant is the sum of its lanes, if these differ only by kind and
 -- endpoint. So all kinds have to be known, including the new ones of the whole slice,
--- before a tenant is summed: '*' is among the kinds until all lanes were looked at. Of
+-- before a tenant is summed: '*' is among the kinds until all lanes were looked at. A
+-- kind that is new since then, and that the limits do not list, is not counted until
+-- one of its lanes has been in a slice. Of
 -- more than MAX_KINDS all are forgotten and learned again, and no tenant is summed
 -- meanwhile. A tenant with more than MAX_ENDPOINTS endpoints is not summed.
 local MAX_KINDS, MAX_ENDPOINTS, MAX_COUNTED = 1000, 100, 5000
@@ -108,6 +110,7 @@ local function learn_kinds(lanes, begins, ends)
   local key = headgate .. 'kinds'
   local names = read('SRANDMEMBER', key, MAX_KINDS + 2)
   if not names[1] and not begins then return false end
+  for _, name in ipairs(config().kinds or {}) do learn(escape(name)) end
   local all = names[1] ~= nil
   for _, name in ipairs(names) do
     if name == '*' then all = false else learn(name) end
@@ -140,7 +143,8 @@ local function recount(lane)
 end
 
 -- A tenant without a virtual finish time starts two typical jobs before the queue's virtual time (start_of in
--- dispatch.lua), so a finish time that is not after that has no effect. '*swept' is where the next sweep goes on.
+-- dispatch.lua), so a finish time that is not after that can go. If the lane
+-- of such a tenant is in line meanwhile, its next turn is not charged. '*swept' is where the next sweep goes on.
 local function forget_finishes()
   local vtime = headgate .. 'vtime'
   local known = read('HMGET', vtime, '*', '*typical', '*swept')
