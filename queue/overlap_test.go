@@ -27,7 +27,7 @@ const replacedReason = "replaced by the job of the next tick of its periodic job
 func (tm *timer) tick(id string, tick int64) {
 	tm.t.Helper()
 	tm.loaded = false
-	if err := tm.load(tm.t.Context(), 0, false); err != nil {
+	if err := tm.load(tm.t.Context()); err != nil {
 		tm.t.Fatal(err)
 	}
 	for _, table := range tm.tables {

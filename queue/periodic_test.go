@@ -170,6 +170,28 @@ func TestPeriodicMaxLate(t *testing.T) {
 	}
 }
 
+// TestPeriodicMaxLateOfASlowRound: a tick that becomes too late while others are fired is not fired.
+func TestPeriodicMaxLateOfASlowRound(t *testing.T) {
+	t.Parallel()
+	tm := newTimer(t)
+	now := tm.now()
+	at := now % 86400
+	tm.set(Periodic{ID: "x", Spec: fmt.Sprintf("%d %d %d * * *", at%60, at/60%60, at/3600), Zone: "UTC", MaxLate: 10 * time.Second})
+	tm.aged("x", time.Hour)
+	if err := tm.load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	looks := 0
+	tm.tables["call"].fireDue(t.Context(), func() int64 {
+		looks++
+		return now + int64(looks-1)*60
+	}, true)
+	wantFired(t, tm.fired("call"), "x")
+	if looks != 2 {
+		t.Errorf("the clock was asked %d times", looks)
+	}
+}
+
 // TestPeriodicStall: while workers run, a stall loses no tick.
 func TestPeriodicStall(t *testing.T) {
 	t.Parallel()
@@ -198,7 +220,7 @@ func TestPeriodicDeath(t *testing.T) {
 		tm = newTimer(t)
 		tm.set(Periodic{ID: "x", Spec: "@every 24h", Job: Job{Kind: "call", Tenant: "a", Queue: queue, Payload: struct{}{}}, MaxLate: 24 * time.Hour})
 		tm.aged("x", 48*time.Hour)
-		if err := tm.load(ctx, 0, false); err != nil {
+		if err := tm.load(ctx); err != nil {
 			t.Fatal(err)
 		}
 		table = tm.tables[queue]
@@ -400,8 +422,14 @@ func TestPeriodicRefused(t *testing.T) {
 }
 
 // TestPeriodicRefusedAndLoadedAgain: a tick that was rejected is not lost when the entries are loaded again, because
-// one of them changed or because Redis did not answer.
+// one of them changed or because Redis did not answer, or by another worker after the only one was restarted.
 func TestPeriodicRefusedAndLoadedAgain(t *testing.T) {
+	for _, restarted := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restarted %v", restarted), func(t *testing.T) { refusedAndLoadedAgain(t, restarted) })
+	}
+}
+
+func refusedAndLoadedAgain(t *testing.T, restarted bool) {
 	t.Parallel()
 	tm := newTimer(t)
 	ctx, full := t.Context(), tm.full(t)
@@ -417,6 +445,9 @@ func TestPeriodicRefusedAndLoadedAgain(t *testing.T) {
 	tm.mustRound(tm.ticks)
 	tm.drop("call")
 	tm.client.Del(ctx, store.TenantsKey("call"))
+	if restarted {
+		tm.ticks = newTicks(t, tm.client)
+	}
 	tm.mustRound(tm.ticks)
 	wantFired(t, tm.fired("call"), "x", today)
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -38,12 +37,11 @@ type ticks struct {
 	tables  map[string]*timetable // by queue, or by kind of jobs that name no queue
 	version string                // of the entries; see periodic_set.lua
 	loaded  bool
-	done    int64 // Unix second up to which all ticks were fired or have begun
+	done    int64 // Unix second up to which a worker looked for ticks that are due
 	failing bool
 	firing  sync.WaitGroup
 
 	mu        sync.Mutex
-	begun     map[string]int64                // by entry: a tick that is being fired, or was rejected and is tried again
 	calendars map[string]*effective.Calendars // by partition, for jobs that are replaced
 }
 
@@ -128,9 +126,10 @@ func (t *ticks) round(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	attended := done > 0 && now-done <= ticksGrace
-	if err := t.load(ctx, done, attended); err != nil {
+	if err := t.load(ctx); err != nil {
 		return 0, err
 	}
+	clock := func() int64 { return now + int64(time.Since(looked)/time.Second) }
 	var started []*timetable
 	for _, tt := range t.tables {
 		if !tt.idle() {
@@ -144,7 +143,7 @@ func (t *ticks) round(ctx context.Context) (time.Duration, error) {
 			tt.fired, started = make(chan struct{}), append(started, tt)
 			t.firing.Go(func() {
 				defer close(tt.fired)
-				tt.fireDue(ctx, now, attended)
+				tt.fireDue(ctx, clock, attended)
 			})
 		}
 	}
@@ -169,7 +168,7 @@ func (t *ticks) round(ctx context.Context) (time.Duration, error) {
 }
 
 // load reads the entries if they have changed.
-func (t *ticks) load(ctx context.Context, done int64, attended bool) error {
+func (t *ticks) load(ctx context.Context) error {
 	asking, cancel := context.WithTimeout(ctx, store.Timeout)
 	version, err := t.redis.HGet(asking, periodicKey, "").Result()
 	cancel()
@@ -189,22 +188,10 @@ func (t *ticks) load(ctx context.Context, done int64, attended bool) error {
 		if stored.Paused {
 			return
 		}
-		from := max(fired, stored.Since)
-		tick := t.begunTick(id)
-		if tick <= from {
-			tick = 0 // another worker has fired it, or the schedule has changed
-		}
-		switch {
-		case tick > 0:
-			from = tick - 1
-		case attended:
-			// A worker fired ticks until now: older ones were fired or rejected.
-			from = max(from, done-ticksGrace)
-		}
 		found[id] = &entry{
 			Schedule: s, id: id, spec: stored.Spec, zoneName: stored.Zone,
 			job: Job{Kind: stored.Job.Kind, Queue: stored.Job.Queue, Tenant: stored.Job.Tenant}, since: stored.Since, maxLate: stored.MaxLate,
-			next: s.Next(from), order: rand.Int64(),
+			next: s.Next(max(fired, stored.Since)), order: rand.Int64(),
 		}
 	})
 	if err != nil {
@@ -230,9 +217,6 @@ func (t *ticks) load(ctx context.Context, done int64, attended bool) error {
 		heap.Init(&tt.entries)
 	}
 	t.tables = tables
-	t.mu.Lock()
-	maps.DeleteFunc(t.begun, func(id string, _ int64) bool { return found[id] == nil })
-	t.mu.Unlock()
 	t.version, t.loaded = version, true
 	return nil
 }
@@ -242,18 +226,20 @@ type shot struct {
 	*entry
 	tick     int64
 	home     string // the partition of its job
+	whole    Job    // with its payload
 	overlap  Overlap
 	accepted accepted
 }
 
-// fireDue fires all ticks that are due.
-func (tt *timetable) fireDue(ctx context.Context, now int64, attended bool) {
+// fireDue fires all ticks that were due when it began. It may take long, so each chunk asks the clock.
+func (tt *timetable) fireDue(ctx context.Context, clock func() int64, attended bool) {
+	now := clock()
 	for len(tt.entries) > 0 && tt.entries[0].next <= now {
 		var due []*entry
 		for len(due) < periodicAtATime && len(tt.entries) > 0 && tt.entries[0].next <= now {
 			due = append(due, heap.Pop(&tt.entries).(*entry))
 		}
-		tt.fire(ctx, due, now, attended)
+		tt.fire(ctx, due, clock(), attended)
 	}
 }
 
@@ -270,7 +256,6 @@ func (tt *timetable) fire(ctx context.Context, due []*entry, now int64, attended
 			tt.goOn(e, now)
 			continue
 		}
-		tt.begin(s)
 		shots = append(shots, s)
 	}
 	shots = tt.prepare(ctx, tt.choose(ctx, tt.locate(ctx, shots)))
@@ -297,22 +282,6 @@ func (tt *timetable) fire(ctx context.Context, due []*entry, now int64, attended
 	tt.mark(ctx, fired)
 }
 
-// begin notes that a tick is being fired, so that it is not lost if the entries are loaded again.
-func (t *ticks) begin(s shot) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.begun == nil {
-		t.begun = map[string]int64{}
-	}
-	t.begun[s.id] = s.tick
-}
-
-func (t *ticks) begunTick(id string) int64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.begun[id]
-}
-
 // refuse keeps an entry for the next round.
 func (tt *timetable) refuse(ctx context.Context, s shot, err error) {
 	if errors.Is(err, errNoPartition) {
@@ -334,32 +303,38 @@ func (tt *timetable) refuseAll(ctx context.Context, shots []shot, err error) {
 
 // goOn puts an entry back into the heap with its first tick after the given second.
 func (tt *timetable) goOn(e *entry, after int64) {
-	tt.mu.Lock()
-	delete(tt.begun, e.id)
-	tt.mu.Unlock()
 	e.refused = false
 	if e.next = e.Schedule.Next(after); e.next > 0 {
 		heap.Push(&tt.entries, e)
 	}
 }
 
-// locate finds the partitions of ticks, side by side, because some may not answer.
-func (tt *timetable) locate(ctx context.Context, shots []shot) []shot {
-	began, errs := time.Now(), make([]error, len(shots))
-	var asking sync.WaitGroup
+// each runs fn for shots, side by side because some queues may not answer, and returns those for which it succeeds.
+func (tt *timetable) each(ctx context.Context, shots []shot, fn func(*shot) error) []shot {
+	errs := make([]error, len(shots))
+	var all sync.WaitGroup
 	for i := range shots {
-		asking.Go(func() { shots[i].home, errs[i] = tt.client.routes.homeOf(ctx, shots[i].job, began, shots[i].strayed) })
+		all.Go(func() { errs[i] = fn(&shots[i]) })
 	}
-	asking.Wait()
-	var found []shot
+	all.Wait()
+	var left []shot
 	for i, s := range shots {
 		if errs[i] != nil {
 			tt.refuse(ctx, s, errs[i])
 			continue
 		}
-		found = append(found, s)
+		left = append(left, s)
 	}
-	return found
+	return left
+}
+
+// locate finds the partitions of ticks.
+func (tt *timetable) locate(ctx context.Context, shots []shot) []shot {
+	began := time.Now()
+	return tt.each(ctx, shots, func(s *shot) (err error) {
+		s.home, err = tt.client.routes.homeOf(ctx, s.job, began, s.strayed)
+		return err
+	})
 }
 
 // choose fixes the queue of each tick, the same for all workers, and drops ticks that were
@@ -418,7 +393,7 @@ func (tt *timetable) prepare(ctx context.Context, shots []shot) []shot {
 		tt.refuseAll(ctx, shots, err)
 		return nil
 	}
-	var ready []shot
+	var current []shot
 	for i, s := range shots {
 		text, ok := texts[i].(string)
 		if !ok {
@@ -428,24 +403,21 @@ func (tt *timetable) prepare(ctx context.Context, shots []shot) []shot {
 		if err != nil || stored.Paused || stored.Spec != s.spec || stored.Zone != s.zoneName || stored.Since != s.since {
 			continue
 		}
-		s.overlap = stored.Overlap
 		if err := stored.decrypt(tt.client.keys, s.id); err != nil {
 			tt.refuse(ctx, s, err)
 			continue
 		}
-		s.accepted, err = tt.client.accept(ctx, *stored.Job.job(), s.home, time.Now())
-		if err == nil {
-			err = tt.client.routes.locate(ctx, s.job, &s.accepted)
-		}
-		if err != nil {
-			tt.refuse(ctx, s, err)
-			continue
+		s.whole, s.overlap = *stored.Job.job(), stored.Overlap
+		current = append(current, s)
+	}
+	return tt.each(ctx, current, func(s *shot) (err error) {
+		if s.accepted, err = tt.client.accept(ctx, s.whole, s.home, time.Now()); err != nil {
+			return err
 		}
 		s.accepted.message = asynqwire.AppendHeader(s.accepted.message, asynqwire.HeaderPeriodic, s.id)
 		s.accepted.message = asynqwire.AppendHeader(s.accepted.message, asynqwire.HeaderTick, strconv.FormatInt(s.tick, 10))
-		ready = append(ready, s)
-	}
-	return ready
+		return tt.client.routes.locate(ctx, s.job, &s.accepted)
+	})
 }
 
 // mark notes that ticks were fired. If it is not known whether that was noted, they are tried
@@ -493,12 +465,7 @@ func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
 		bytes += s.accepted.size()
 	}
 	results := make([]Result, len(batch))
-	if err := t.client.ready(ctx, home, bytes); errors.Is(err, ErrRedisFull) {
-		for i := range results {
-			results[i].Err = err
-		}
-		return results, nil
-	} else if err != nil {
+	if err := t.client.ready(ctx, home, bytes); err != nil {
 		return nil, err
 	}
 	args := []any{home, len(batch), ""}
@@ -530,13 +497,7 @@ func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
 	} else {
 		err = fire("")
 	}
-	if replicated && errors.Is(err, ErrNotReplicated) {
-		for i := range results { // the next round finds the ticks decided, and waits again
-			results[i].Err = err
-		}
-		return results, nil
-	}
-	if err != nil {
+	if err != nil { // also if no replica has them: the next round finds the ticks decided, and waits again
 		return nil, fmt.Errorf("enqueue in %q: %w", partition.QueueOf(home), err)
 	}
 	answers, err := answersOf(reply, len(batch))

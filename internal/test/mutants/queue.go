@@ -35,8 +35,20 @@ var queueMutants = []mutant{
 		"missing condition", "a follow-up that is enqueued is not enqueued once more", "queue TestFollowUpsOfADayAgo",
 	},
 	{
-		"queue/ticks.go", `case tick > 0:`, `case false:`,
-		"missing condition", "a tick that was refused is tried again after the entries were loaded again", "queue TestPeriodicRefusedAndLoadedAgain",
+		"queue/ticks.go", `next: s.Next(max(fired, stored.Since)), order: rand.Int64(),`, `next: s.Next(max(fired, stored.Since, time.Now().Unix()-ticksGrace)), order: rand.Int64(),`,
+		"missing ticks", "a tick that was refused is tried again after the entries were loaded again", "queue TestPeriodicRefusedAndLoadedAgain",
+	},
+	{
+		"queue/ticks.go", `tt.fire(ctx, due, clock(), attended)`, `tt.fire(ctx, due, now, attended)`,
+		"clock", "no tick is fired later than it may be", "queue TestPeriodicMaxLateOfASlowRound",
+	},
+	{
+		"queue/follow.go", `if !e.unclear {`, `if true {`,
+		"missing condition", "a follow-up that may have been enqueued is not enqueued when its id may be forgotten", "queue TestFollowUpRefusedAfterNoAnswer",
+	},
+	{
+		"queue/internal/store/dispatch.lua", `hand(job, hand_answer(without_slot(job)), 0, 0, false, now, {'', '', 'hg_slot', slot_write(0, 0, job.position or BAND + now)})`, `hand(job, hand_answer(without_slot(job)), 0, 0, false, now, {'', '', 'hg_slot', slot_write(now, 0, job.position or BAND + now)})`,
+		"wrong number", "a job that expires has no slot", "queue TestDeadlinesElsewhere",
 	},
 	{
 		"queue/gate.go", `g.pauses.reread()`, ``,

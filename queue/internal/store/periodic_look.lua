@@ -1,8 +1,8 @@
--- periodic_look.lua: the time, and until when workers have fired everything that was due.
+-- periodic_look.lua: the time, and until when workers have looked for ticks.
 --
 -- KEYS[1]   headgate:periodic:fired, see periodic.lua
--- ARGV[1]   Unix second until which the caller has fired everything; 0: none yet
--- Returns   {Unix second, µs within it, second until which any worker has fired everything}
+-- ARGV[1]   Unix second until which the caller has looked for ticks that are due; 0: none yet
+-- Returns   {Unix second, µs within it, second until which any worker has looked}
 -- Clock     TIME of this Redis: one clock for all workers, also in a Cluster
 local time = redis.call('TIME')
 local now = tonumber(time[1])
