@@ -2,10 +2,8 @@ package api
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/headgate/headgate/queue/workers"
 )
@@ -34,7 +32,7 @@ type limitsFileJSON struct {
 }
 
 func (a *API) workers(r *request) (answer, error) {
-	alive, details, err := a.told(r)
+	alive, details, err := a.workerDetails(r)
 	all := []workerJSON{}
 	for i, w := range alive {
 		one := workerJSON{
@@ -48,42 +46,14 @@ func (a *API) workers(r *request) (answer, error) {
 	return answer{body: map[string]any{"workers": all, "starved": workers.Starved(alive)}}, err
 }
 
-// told has the details that the program worker reports, in the form of [WorkerDetails]. It is
-// empty for other programs.
-type told struct {
-	Providers []struct {
-		Kind    string       `json:"kind"`
-		Breaker *breakerTold `json:"breaker"`
-		Quotas  []quotaTold  `json:"quotas"`
-	} `json:"providers"`
-	LimitsFile *struct {
-		Path  string    `json:"path"`
-		At    time.Time `json:"at"`
-		Error string    `json:"error"`
-	} `json:"limits_file"`
-}
-
-type breakerTold struct {
-	Opened uint64 `json:"opened"`
-}
-
-type quotaTold struct {
-	Account   string    `json:"account"`
-	Name      string    `json:"name"`
-	Limit     int64     `json:"limit"`
-	Remaining *int64    `json:"remaining"`
-	ResetsAt  time.Time `json:"resets_at"`
-}
-
-func (a *API) told(r *request) ([]workers.Info, []told, error) {
-	workers, err := workers.List(r.Context(), a.config.Redis)
-	all := make([]told, len(workers))
-	for i, w := range workers {
-		if len(w.Details) > 0 && json.Unmarshal(w.Details, &all[i]) != nil {
-			all[i] = told{} // the details of another program
-		}
+// workerDetails returns the workers that are alive, each with its details, which are zero for other programs.
+func (a *API) workerDetails(r *request) ([]workers.Info, []WorkerDetails, error) {
+	alive, err := workers.List(r.Context(), a.config.Redis)
+	all := make([]WorkerDetails, len(alive))
+	for i, w := range alive {
+		all[i], _ = ReadWorkerDetails(w)
 	}
-	return workers, all, err
+	return alive, all, err
 }
 
 type breakerJSON struct {
@@ -107,7 +77,7 @@ type providerJSON struct {
 
 // providers combines what workers report about their providers.
 func (a *API) providers(r *request) (answer, error) {
-	_, all, err := a.told(r)
+	_, all, err := a.workerDetails(r)
 	kinds := map[string]*providerJSON{}
 	for _, worker := range all {
 		for _, p := range worker.Providers {
@@ -131,7 +101,7 @@ func (a *API) providers(r *request) (answer, error) {
 	return answer{body: map[string]any{"providers": out}}, err
 }
 
-func (p *providerJSON) addBreaker(b *breakerTold) {
+func (p *providerJSON) addBreaker(b *BreakerDetails) {
 	if b == nil {
 		return
 	}
@@ -142,7 +112,7 @@ func (p *providerJSON) addBreaker(b *breakerTold) {
 }
 
 // addQuota keeps, of all reports of one quota, the one with the fewest remaining.
-func (p *providerJSON) addQuota(q quotaTold) {
+func (p *providerJSON) addQuota(q Quota) {
 	one := quotaJSON{q.Account, q.Name, q.Limit, q.Remaining, at(q.ResetsAt)}
 	i := slices.IndexFunc(p.Quotas, func(known quotaJSON) bool { return known.Account == q.Account && known.Name == q.Name })
 	switch {
@@ -162,7 +132,7 @@ type reloadJSON struct {
 
 // reload serves the state of each worker's limits file.
 func (a *API) reload(r *request) (answer, error) {
-	workers, all, err := a.told(r)
+	workers, all, err := a.workerDetails(r)
 	files := []reloadJSON{}
 	for i, worker := range all {
 		if f := worker.LimitsFile; f != nil {
