@@ -100,7 +100,6 @@ type Demo interface {
 // use.
 type API struct {
 	config Config
-	logger *slog.Logger
 	mux    *http.ServeMux
 	routes []route
 	open   map[string]bool // patterns of routes that need no key
@@ -130,7 +129,7 @@ func New(config Config) (*API, error) {
 	config.Requests = config.Requests.withDefaults()
 	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	a := &API{
-		config: config, logger: config.Logger, mux: http.NewServeMux(), open: map[string]bool{}, client: queue.NewClient(config.Redis).RequireLimits().FullAt(config.FullAt).Encrypt(config.PayloadKeys),
+		config: config, mux: http.NewServeMux(), open: map[string]bool{}, client: queue.NewClient(config.Redis).RequireLimits().FullAt(config.FullAt).Encrypt(config.PayloadKeys),
 		batches: newSlots("batches", maxBatches), chunkTime: chunkTime, streams: newSlots("streams", maxStreams), trials: newSlots("trials", maxTrials),
 		reports: newSlots("reports of conformance", maxReports), refused: newRefusals(config.Redis, config.Logger), hide: redact.New(config.Redact),
 	}
@@ -296,14 +295,14 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 		a.refused.add(r, callerOf(r), p)
 	}
 	if p.Code == codeInternal {
-		a.logger.Error("a request failed", "method", r.Method, "path", r.URL.Path, "request", w.Header().Get(requestIDHeader), "error", err)
+		a.config.Logger.Error("a request failed", "method", r.Method, "path", r.URL.Path, "request", w.Header().Get(requestIDHeader), "error", err)
 	}
 	p.write(w, r)
 }
 
 // changed logs a change at once: in Redis, others' entries may follow until it is dropped.
 func (a *API) changed(e operate.AuditEntry) {
-	a.logger.Info("recorded in the audit", "audit", e)
+	a.config.Logger.Info("recorded in the audit", "audit", e)
 	if a.config.Audit != nil {
 		a.config.Audit(e)
 	}

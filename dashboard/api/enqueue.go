@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -156,10 +157,7 @@ func lineProblem(err error) error {
 func wantType(r *http.Request, types ...string) error {
 	given := r.Header.Get("Content-Type")
 	kind, params, err := mime.ParseMediaType(given)
-	ok := false
-	for _, want := range types {
-		ok = ok || err == nil && kind == want
-	}
+	ok := err == nil && slices.Contains(types, kind)
 	if charset := params["charset"]; !ok || charset != "" && !strings.EqualFold(charset, "utf-8") {
 		return newProblem(http.StatusUnsupportedMediaType, codeMediaType, "Content-Type %.100q is not supported: send %s.", given, strings.Join(types, " or "))
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -62,9 +63,7 @@ func newLab(client redis.UniversalClient) (*lab, error) {
 	for _, b := range l.benches {
 		b.limit.Name = b.ID
 		b.Rule, b.Burst, b.Capacity = b.limit.Rate.String(), b.limit.Burst, b.limit.Capacity
-		if b.Mode == "" {
-			b.Mode = "policing"
-		}
+		b.Mode = cmp.Or(b.Mode, "policing")
 		var err error
 		if b.limiter, err = throttle.New(client, labPrefix, b.limit); err != nil {
 			return nil, fmt.Errorf("lab: %w", err)

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -201,10 +200,7 @@ func (p *problem) write(w http.ResponseWriter, r *http.Request) {
 
 // send writes a value as JSON.
 func send(w http.ResponseWriter, r *http.Request, status int, contentType string, value any) {
-	body, err := json.Marshal(value)
-	if err != nil { // the types always encode
-		panic(err)
-	}
+	body := mustJSON(value)
 	h := w.Header()
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -37,10 +38,7 @@ func newRefusals(client redis.UniversalClient, logger *slog.Logger) *refusals {
 
 // add records a refusal without blocking.
 func (f *refusals) add(r *http.Request, c caller, p *problem) {
-	where := strings.TrimPrefix(c.pattern, r.Method+" ")
-	if where == "" {
-		where = "no such path"
-	}
+	where := cmp.Or(strings.TrimPrefix(c.pattern, r.Method+" "), "no such path")
 	entry := operate.AuditEntry{
 		At: time.Now().UTC(), Actor: c.actor(), Action: "refused", Queue: clip(r.PathValue("q")), Tenant: clip(r.PathValue("t")),
 		Reason: p.refusal + ": " + r.Method + " " + where + " from " + clip(r.RemoteAddr),
@@ -72,11 +70,7 @@ func (f *refusals) write(ctx context.Context) {
 	for range maxAtOnce {
 		select {
 		case entry := <-f.notes:
-			text, err := json.Marshal(entry)
-			if err != nil { // strings and times always encode
-				panic(err)
-			}
-			texts = append(texts, text)
+			texts = append(texts, mustJSON(entry))
 			f.logger.Warn("a request was refused", "actor", entry.Actor, "reason", entry.Reason)
 			continue
 		default:
@@ -85,11 +79,7 @@ func (f *refusals) write(ctx context.Context) {
 	}
 	if more := f.more.Swap(0); more > 0 {
 		entry := operate.AuditEntry{At: time.Now().UTC(), Actor: nobody, Action: "refused", Reason: "further refused requests", Count: more}
-		text, err := json.Marshal(entry)
-		if err != nil {
-			panic(err)
-		}
-		texts = append(texts, text)
+		texts = append(texts, mustJSON(entry))
 	}
 	if len(texts) == 0 {
 		return

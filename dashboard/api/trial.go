@@ -120,14 +120,13 @@ func parseLimits(text string) (limits.Set, error) {
 func trialOf(t inspect.Trial) trialJSON {
 	out := trialJSON{
 		From: moment{t.From}, To: moment{t.To}, Calls: t.Calls, Jobs: t.Jobs, Measured: waitingOf(t.Measured),
-		InForce: outcomeOf(t.InForce), Proposed: outcomeOf(t.Proposed), Tenants: []trialTenantJSON{}, Total: t.Total, NotCounted: []string{},
+		InForce: outcomeOf(t.InForce), Proposed: outcomeOf(t.Proposed), Tenants: []trialTenantJSON{}, Total: t.Total, NotCounted: list(t.NotCounted),
 	}
 	for _, of := range t.Tenants {
 		out.Tenants = append(out.Tenants, trialTenantJSON{
 			of.Tenant, of.Jobs, waitingOf(of.Measured), waitingOf(of.InForce), waitingOf(of.Proposed), of.HeldBy, of.WouldHoldBy,
 		})
 	}
-	out.NotCounted = append(out.NotCounted, t.NotCounted...)
 	return out
 }
 
