@@ -146,7 +146,6 @@ func limitsSetCommand(o *options) *cobra.Command {
 	var rate throttle.Rate
 	var burst, capacity, concurrency int64
 	var length time.Duration
-	var dry bool
 	cmd := &cobra.Command{
 		Use:   "set",
 		Short: "Override a limit for one tenant",
@@ -165,7 +164,7 @@ tenant can be overridden. The command shows the effect on the tenant's backlog, 
 	flags.Int64Var(&concurrency, "concurrency", 0, "calls in flight at once")
 	flags.DurationVar(&length, "for", 0, "how long, such as 2h (default: until cleared)")
 	flags.Lookup("rate").DefValue = ""
-	flags.BoolVar(&dry, "dry-run", false, "only show what would become of the tenant's backlog")
+	flags.BoolVar(&w.dry, "dry-run", false, "only show what would become of the tenant's backlog")
 	w.askFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var change operate.Override
@@ -189,16 +188,13 @@ tenant can be overridden. The command shows the effect on the tenant's backlog, 
 			}
 			change.Until = time.Now().Add(length)
 		}
-		return limitsSet(cmd, o, w, change, dry)
+		return limitsSet(cmd, o, w, change)
 	}
 	return cmd
 }
 
-func limitsSet(cmd *cobra.Command, o *options, w which, change operate.Override, dry bool) error {
+func limitsSet(cmd *cobra.Command, o *options, w which, change operate.Override) error {
 	ctx := cmd.Context()
-	if dry && w.reason == "" {
-		w.reason = "-" // nobody has to give a reason for looking
-	}
 	if err := w.check(); err != nil {
 		return err
 	}
@@ -219,23 +215,23 @@ func limitsSet(cmd *cobra.Command, o *options, w which, change operate.Override,
 		return refused(err)
 	}
 	shown := cmd.ErrOrStderr()
-	if dry {
+	if w.dry {
 		shown = cmd.OutOrStdout()
 	}
-	if o.json && dry {
-		return putLimit(cmd, client, w, change, true)
+	if o.json && w.dry {
+		return putLimit(cmd, client, w, change)
 	}
 	if !o.json {
 		fmt.Fprintf(shown, "now:   %s\nafter: %s\n", effect.Before, effect.After)
 	}
-	if dry {
+	if w.dry {
 		return nil
 	}
 	if err := w.confirm(cmd, fmt.Sprintf("change limit %s of tenant %s in queue %s?", w.limit, printable(w.tenant), w.queue)); err != nil {
 		return err
 	}
 	if o.json {
-		return putLimit(cmd, client, w, change, false)
+		return putLimit(cmd, client, w, change)
 	}
 	change.Log = w.by().Log
 	if err := operate.SetOverride(ctx, client, w.queue, w.tenant, w.limit, change); err != nil {
@@ -245,8 +241,8 @@ func limitsSet(cmd *cobra.Command, o *options, w which, change operate.Override,
 }
 
 // putLimit changes a limit, or previews that, and prints its effect as JSON.
-func putLimit(cmd *cobra.Command, client redis.UniversalClient, w which, change operate.Override, dry bool) error {
-	body := map[string]any{"burst": change.Burst, "capacity": change.Capacity, "concurrency": change.Concurrency, "dry_run": dry, "reason": w.reason}
+func putLimit(cmd *cobra.Command, client redis.UniversalClient, w which, change operate.Override) error {
+	body := map[string]any{"burst": change.Burst, "capacity": change.Capacity, "concurrency": change.Concurrency, "dry_run": w.dry, "reason": w.reason}
 	if change.Rate != nil {
 		body["rate"] = change.Rate.String()
 	}

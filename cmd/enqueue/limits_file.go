@@ -221,7 +221,7 @@ func tellOthers(cmd *cobra.Command, client redis.UniversalClient, set limits.Set
 }
 
 func limitsApplyCommand(o *options) *cobra.Command {
-	who, dry := operator{}, false
+	var who operator
 	cmd := &cobra.Command{
 		Use:   "apply FILE",
 		Short: "Publish a limits file, after showing what it changes",
@@ -234,18 +234,18 @@ then the last one wins.`,
 		Example: `  enqueue limits apply limits.yaml --reason "new contract with the provider"`,
 		Args:    oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return limitsApply(cmd, o, args[0], who, dry)
+			return limitsApply(cmd, o, args[0], who)
 		},
 	}
 	who.reasonFlags(cmd)
 	who.askFlag(cmd)
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "only show the changes")
+	cmd.Flags().BoolVar(&who.dry, "dry-run", false, "only show the changes")
 	return cmd
 }
 
-func limitsApply(cmd *cobra.Command, o *options, path string, who operator, dry bool) error {
+func limitsApply(cmd *cobra.Command, o *options, path string, who operator) error {
 	ctx := cmd.Context()
-	if err := who.checkReason(); err != nil && !dry {
+	if err := who.checkReason(); err != nil && !who.dry {
 		return err
 	}
 	set, err := loadLimits(cmd, path)
@@ -264,7 +264,7 @@ func limitsApply(cmd *cobra.Command, o *options, path string, who operator, dry 
 	if changes == 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "the limits in effect are those of %s\n", path)
 	}
-	if changes == 0 || dry {
+	if changes == 0 || who.dry {
 		return nil
 	}
 	if err := who.confirm(cmd, fmt.Sprintf("publish %s, which changes %s?", path, counted(changes, "queue"))); err != nil {

@@ -25,7 +25,7 @@ import (
 // operator is who changes something, by flags that all changing commands share.
 type operator struct {
 	queue, actor, reason string
-	yes                  bool
+	yes, dry             bool
 	file                 *auditfile.File // nil: none
 }
 
@@ -58,6 +58,9 @@ func (o *operator) askFlag(cmd *cobra.Command) {
 func (o *operator) check() error {
 	if o.queue == "" {
 		return &program.UsageError{Err: errors.New("--queue: name the queue")}
+	}
+	if o.dry && o.reason == "" {
+		o.reason = "-" // nobody has to give a reason for looking
 	}
 	return o.checkReason()
 }

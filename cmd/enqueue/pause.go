@@ -18,7 +18,6 @@ func pauseCommand(o *options) *cobra.Command {
 	var who operator
 	var scope inspect.Scope
 	var length time.Duration
-	var dry bool
 	cmd := &cobra.Command{
 		Use:   "pause",
 		Short: "Pause the jobs of a tenant, of a kind, or of a whole queue",
@@ -39,14 +38,14 @@ that ends later counts, including pauses asked for by a provider.`,
 				}
 				until = time.Now().Add(length)
 			}
-			return pause(cmd, o, who, scope, until, dry)
+			return pause(cmd, o, who, scope, until)
 		},
 	}
 	who.flags(cmd)
 	who.askFlag(cmd)
 	scopeFlags(cmd, &scope)
 	cmd.Flags().DurationVar(&length, "for", 0, "duration, such as 90s or 2h (default: until resumed)")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what would be paused, and change nothing")
+	cmd.Flags().BoolVar(&who.dry, "dry-run", false, "show what would be paused, and change nothing")
 	return cmd
 }
 
@@ -68,13 +67,10 @@ func scopeWords(name string, scope inspect.Scope) string {
 	return "queue " + name
 }
 
-func pause(cmd *cobra.Command, o *options, who operator, scope inspect.Scope, until time.Time, dry bool) error {
+func pause(cmd *cobra.Command, o *options, who operator, scope inspect.Scope, until time.Time) error {
 	ctx := cmd.Context()
 	if scope.Tenant != "" && scope.Kind != "" {
 		return &program.UsageError{Err: errors.New("--kind: pause a tenant or a kind, not both together")}
-	}
-	if dry && who.reason == "" {
-		who.reason = "-"
 	}
 	if err := who.check(); err != nil {
 		return err
@@ -90,7 +86,7 @@ func pause(cmd *cobra.Command, o *options, who operator, scope inspect.Scope, un
 		return wrong(err)
 	}
 	holds := fmt.Sprintf("%s that have not gone", counted(tally.Jobs, "job"))
-	if dry {
+	if who.dry {
 		if o.json {
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(tallyJSON{"pause", who.queue, true, tally.Jobs, tally.ByState, tally.TooLate, 0})
 		}

@@ -74,7 +74,6 @@ func verbCommand(o *options, verb operate.Verb) *cobra.Command {
 	help := verbHelps[verb]
 	var who operator
 	var filter operate.Filter
-	var dry bool
 	cmd := &cobra.Command{
 		Use: help.use, Short: help.short, Example: help.example, Args: program.NoArgs,
 		Long: help.long + `
@@ -83,7 +82,7 @@ A job must match all given flags; --queue alone selects all jobs of the queue. T
 counted first, and the count is shown before anything is changed. The command works in short
 steps: it can be interrupted, and run again for the rest.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return doVerb(cmd, o, verb, filter, who, dry)
+			return doVerb(cmd, o, verb, filter, who)
 		},
 	}
 	who.flags(cmd)
@@ -94,7 +93,7 @@ steps: it can be interrupted, and run again for the rest.`,
 	if verb == operate.RetryArchived || verb == operate.DeleteArchived {
 		cmd.Flags().StringVar(&filter.Reason, "reason-contains", "", "only jobs with this text in their reason")
 	}
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "count the jobs, and change nothing")
+	cmd.Flags().BoolVar(&who.dry, "dry-run", false, "count the jobs, and change nothing")
 	return cmd
 }
 
@@ -109,11 +108,8 @@ type tallyJSON struct {
 	Paused  int64                     `json:"paused"`
 }
 
-func doVerb(cmd *cobra.Command, o *options, verb operate.Verb, filter operate.Filter, who operator, dry bool) error {
+func doVerb(cmd *cobra.Command, o *options, verb operate.Verb, filter operate.Filter, who operator) error {
 	ctx, help := cmd.Context(), verbHelps[verb]
-	if dry && who.reason == "" {
-		who.reason = "-" // nobody has to give a reason for counting
-	}
 	if err := who.check(); err != nil {
 		return err
 	}
@@ -126,7 +122,7 @@ func doVerb(cmd *cobra.Command, o *options, verb operate.Verb, filter operate.Fi
 	if err != nil {
 		return wrong(err)
 	}
-	if !dry && tally.Jobs > 0 {
+	if !who.dry && tally.Jobs > 0 {
 		if !o.json {
 			fmt.Fprintf(cmd.ErrOrStderr(), "queue %s: %s\n", who.queue, told(tally, "would "+help.doing))
 		}
@@ -150,12 +146,12 @@ func doVerb(cmd *cobra.Command, o *options, verb operate.Verb, filter operate.Fi
 		if tally.ByState == nil {
 			tally.ByState = map[lifecycle.State]int64{}
 		}
-		if err := json.NewEncoder(out).Encode(tallyJSON{string(verb), who.queue, dry, tally.Jobs, tally.ByState, tally.TooLate, tally.Paused}); err != nil {
+		if err := json.NewEncoder(out).Encode(tallyJSON{string(verb), who.queue, who.dry, tally.Jobs, tally.ByState, tally.TooLate, tally.Paused}); err != nil {
 			return err
 		}
 	} else {
 		did := help.did
-		if dry {
+		if who.dry {
 			did = "would " + help.doing
 		}
 		fmt.Fprintf(out, "queue %s: %s\n", who.queue, told(tally, did))
