@@ -123,10 +123,8 @@ func what(e operate.AuditEntry) string {
 	if !e.Until.IsZero() {
 		parts = append(parts, "until "+e.Until.Local().Format("2006-01-02 15:04:05"))
 	}
-	names := maps.Clone(e.Before)
-	if names == nil {
-		names = map[string]string{}
-	}
+	names := map[string]string{}
+	maps.Copy(names, e.Before)
 	maps.Copy(names, e.After)
 	for i, name := range slices.Sorted(maps.Keys(names)) {
 		if i == 3 {

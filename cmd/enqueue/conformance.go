@@ -124,13 +124,7 @@ func worst(b inspect.ConformanceBucket) inspect.ConformanceHour {
 			}
 			return float64(h.Most) / float64(max(h.Allowed, 1))
 		}
-		switch a, b := of(x), of(y); {
-		case a < b:
-			return -1
-		case a > b:
-			return 1
-		}
-		return x.At.Compare(y.At)
+		return cmp.Or(cmp.Compare(of(x), of(y)), x.At.Compare(y.At))
 	})
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/queue/inspect"
-	"github.com/headgate/headgate/queue/validation"
 )
 
 func explainCommand(o *options) *cobra.Command {
@@ -83,11 +82,8 @@ batch is taken to go where most jobs of the tenant wait.`,
 					}, "queues", name, "estimate")
 				}
 				e, err := inspect.New(client).Estimate(ctx, name, batch)
-				if validation.Is(err) {
-					return &program.UsageError{Err: oneLine(err)}
-				}
 				if err != nil {
-					return oneLine(err)
+					return err
 				}
 				_, err = fmt.Fprintln(out, printable(e.String()))
 				return err

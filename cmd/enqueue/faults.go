@@ -17,11 +17,7 @@ func printFaults(out io.Writer, name string, faults []inspect.Fault) error {
 	if len(faults) == 0 {
 		return nil
 	}
-	count := "1 fault"
-	if len(faults) > 1 {
-		count = fmt.Sprintf("%d faults", len(faults))
-	}
-	fmt.Fprintf(out, "queue %s: %s. Scripts found data in Redis that they cannot understand, and left it as it is:\n", name, count)
+	fmt.Fprintf(out, "queue %s: %s. Scripts found data in Redis that they cannot understand, and left it as it is:\n", name, counted(len(faults), "fault"))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, f := range faults {
 		since := "-"

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -74,7 +75,7 @@ func jobsList(cmd *cobra.Command, o *options, client redis.UniversalClient, name
 		}
 		for _, j := range page.Jobs {
 			listed++
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", printable(j.ID), j.Kind, printable(j.Tenant), j.Attempt, moments(j.At, now), orDash(printable(j.Reason)))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", printable(j.ID), j.Kind, printable(j.Tenant), j.Attempt, moments(j.At, now), cmp.Or(printable(j.Reason), "-"))
 		}
 		if query.Cursor = page.Next; page.Next == "" {
 			break
@@ -96,13 +97,6 @@ func moments(t, now time.Time) string {
 		return when(t, now)
 	}
 	return ago(t, now) + " ago"
-}
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }
 
 func jobsShowCommand(o *options) *cobra.Command {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/internal/program"
+	"github.com/headgate/headgate/internal/wait"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/workers"
 )
@@ -86,10 +87,8 @@ func watchStatus(ctx context.Context, o *options, name string, top int, every ti
 		if _, err := out.Write(page.Bytes()); err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if wait.For(ctx, every) != nil {
 			return nil
-		case <-time.After(every):
 		}
 	}
 }
@@ -283,11 +282,7 @@ func keeps(jobs, bytes int64) string {
 	if i == 0 || size >= 100 {
 		digits = 0
 	}
-	what := "jobs"
-	if jobs == 1 {
-		what = "job"
-	}
-	return fmt.Sprintf("%d %s, %.*f %s", jobs, what, digits, size, units[i])
+	return fmt.Sprintf("%s, %.*f %s", counted(jobs, "job"), digits, size, units[i])
 }
 
 // heldWords is what holds a tenant, be it a limit or not.
