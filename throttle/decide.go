@@ -291,17 +291,13 @@ func (l *Limiter) answer(r request, reply any, err error) error {
 	if !ok || len(values) < reasons {
 		return fmt.Errorf("throttle: decide: unexpected reply %v", reply)
 	}
-	number := func(i int) int64 {
-		n, isNumber := values[i].(int64)
-		ok = ok && isNumber
-		return n
-	}
-	now := number(0)
+	of := numbers{values, true}
+	now := of.at(0)
 	for i, c := range calls {
 		at := 1 + words*i
-		span := func(i int) time.Duration { return time.Duration(number(i)) * time.Microsecond }
-		taken, which := number(at), number(at+1)
-		if !ok || which < 1 || which > int64(len(l.limits)) {
+		span := func(i int) time.Duration { return time.Duration(of.at(i)) * time.Microsecond }
+		taken, which := of.at(at), of.at(at+1)
+		if !of.ok || which < 1 || which > int64(len(l.limits)) {
 			return fmt.Errorf("throttle: decide: unexpected reply %v", reply)
 		}
 		limit := &l.limits[which-1]
@@ -314,7 +310,7 @@ func (l *Limiter) answer(r request, reply any, err error) error {
 		if shaping(mode) {
 			d.Quota = limit.reserveQuota()
 		}
-		d.RetryAfter, d.Remaining, d.ResetAfter = span(at+3), number(at+4), span(at+5)
+		d.RetryAfter, d.Remaining, d.ResetAfter = span(at+3), of.at(at+4), span(at+5)
 		if d.Allowed || shaping(mode) {
 			d.Delay = span(at + 2)
 		}
@@ -325,16 +321,16 @@ func (l *Limiter) answer(r request, reply any, err error) error {
 		if mode == modeReserve {
 			c.marks = make([]int64, len(l.limits))
 			for j := range c.marks {
-				c.marks[j] = number(marks + i*len(l.limits) + j)
+				c.marks[j] = of.at(marks + i*len(l.limits) + j)
 			}
 		}
 	}
 	for i := reasons; i+1 < len(values); i += 2 {
-		if n := number(i); n >= 0 && n < int64(len(calls)) {
+		if n := of.at(i); n >= 0 && n < int64(len(calls)) {
 			calls[n].decision.Paused, _ = values[i+1].(string)
 		}
 	}
-	if !ok {
+	if !of.ok {
 		return fmt.Errorf("throttle: decide: unexpected reply %v", reply)
 	}
 	return nil

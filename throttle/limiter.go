@@ -97,9 +97,7 @@ func New(client redis.UniversalClient, prefix string, limits ...Limit) (*Limiter
 	if client == nil {
 		return nil, errors.New("throttle: New needs a Redis client")
 	}
-	if prefix == "" {
-		prefix = "headgate:throttle"
-	}
+	prefix = cmp.Or(prefix, "headgate:throttle")
 	if strings.ContainsAny(prefix, "{}") {
 		return nil, fmt.Errorf("throttle: prefix %q: braces are reserved for the limiter's own hash tag", clip(prefix))
 	}
@@ -156,12 +154,7 @@ func (l *Limiter) Only(names ...string) (*Limiter, error) {
 		}
 		limits = append(limits, l.limits[i])
 	}
-	some, err := l.with(limits, l.now)
-	if err != nil {
-		return nil, err
-	}
-	some.observe = l.observe
-	return some, nil
+	return l.with(limits, l.now)
 }
 
 // WithClock returns a limiter over the limits and buckets of l that goes by now instead of
@@ -173,17 +166,17 @@ func (l *Limiter) WithClock(now func() time.Time) *Limiter {
 	if err != nil {
 		panic(err) // impossible: l was made of the same limits
 	}
-	clocked.observe = l.observe
 	return clocked
 }
 
-// with returns a limiter over buckets of l.
+// with returns a limiter over buckets of l, with its observer.
 func (l *Limiter) with(limits []Limit, now func() time.Time) (*Limiter, error) {
 	some, err := New(l.client, l.prefix, limits...)
 	if err != nil {
 		return nil, err
 	}
 	some.company, some.now = l.company, now
+	some.observe = l.observe
 	for _, shard := range some.shards {
 		shard.now = now
 	}
@@ -349,12 +342,8 @@ func (l *Limiter) appendSpecs(args []any, mode int, within time.Duration) []any 
 }
 
 func (l *Limiter) calendar(limit Limit, within time.Duration) string {
-	now := time.Now()
-	if l.now != nil {
-		now = l.now()
-	}
 	var b strings.Builder
-	for _, start := range limit.lua().Windows(now, 3+int(within/day)) {
+	for _, start := range limit.lua().Windows(l.time(), 3+int(within/day)) {
 		b.WriteString(strconv.FormatInt(start, 10))
 		b.WriteByte(',')
 	}

@@ -33,10 +33,7 @@ const maxReason = 200
 // Pause returns an error if the limiter has no such limit, if it is a concurrency
 // limit, which cannot be paused, if the key is too long, or that of Redis.
 func (l *Limiter) Pause(ctx context.Context, limit, key string, until time.Time, reason string) error {
-	length := time.Until(until)
-	if l.now != nil {
-		length = until.Sub(l.now())
-	}
+	length := until.Sub(l.time())
 	if length < time.Microsecond { // to the script it would be 0, which ends a pause
 		_, err := l.pausable(limit, key)
 		return err

@@ -266,12 +266,7 @@ func (l *Limiter) Wait(ctx context.Context, n int64, keys ...string) (*Reservati
 // lapses reports whether a concurrency limit refused the call. Its RetryAfter is an
 // upper bound.
 func (r *Reservation) lapses() bool {
-	for _, limit := range r.limiter.limits {
-		if limit.Name == r.Limit {
-			return limit.Algorithm == Concurrency
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.limiter.limits, func(limit Limit) bool { return limit.Name == r.Limit && limit.Algorithm == Concurrency })
 }
 
 // ahead returns how long to wait before a refused call is tried again, or false if that

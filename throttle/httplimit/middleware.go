@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,10 +80,6 @@ func NewMiddleware(client redis.UniversalClient, config MiddlewareConfig) (*Midd
 	if m.refuse == nil {
 		m.refuse = func(w http.ResponseWriter, r *http.Request, refusal *Refusal) { refusal.ServeHTTP(w, r) }
 	}
-	prefix := config.Prefix
-	if prefix == "" {
-		prefix = "headgate:http"
-	}
 	leaky := ""
 	for _, rule := range config.Rules {
 		for _, limit := range rule.limits() {
@@ -97,7 +94,7 @@ func NewMiddleware(client redis.UniversalClient, config MiddlewareConfig) (*Midd
 		leakyErr = fmt.Errorf("httplimit: rule %q: a leaky bucket beside a concurrency limit would let requests go one by one: use a token bucket with its capacity as the burst, which admits the same", leaky)
 	}
 	var err error
-	m.rules, err = newRuleBook(client, prefix, config.Rules)
+	m.rules, err = newRuleBook(client, cmp.Or(config.Prefix, "headgate:http"), config.Rules)
 	if err := errors.Join(m.check(), leakyErr, err); err != nil {
 		return nil, err
 	}
@@ -130,9 +127,9 @@ func (m *Middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 	began := time.Now()
 	decision, held, err := m.decide(r, set, keys)
 	m.saw(r, set, throttle.Observation{Decision: decision, Err: err, Took: time.Since(began)})
-	var costErr *throttle.CostError
+	costErr, costly := errors.AsType[*throttle.CostError](err)
 	switch {
-	case errors.As(err, &costErr):
+	case costly:
 		m.refuse(w, r, tooCostly(costErr))
 		return
 	case err != nil && r.Context().Err() != nil:
@@ -185,8 +182,8 @@ func (m *Middleware) decide(r *http.Request, set *ruleSet, keys []string) (throt
 
 // noKey returns the refusal of a request without a key.
 func (m *Middleware) noKey(w http.ResponseWriter, r *http.Request, err error) *Refusal {
-	var fault *KeyError
-	if !errors.As(err, &fault) {
+	fault, ok := errors.AsType[*KeyError](err)
+	if !ok {
 		m.onError(r, err)
 		return &Refusal{Status: http.StatusInternalServerError, Detail: "The request could not be checked against its limits.", Err: err}
 	}

@@ -124,11 +124,8 @@ func NewTransport(client redis.UniversalClient, config TransportConfig) (*Transp
 			onError: config.OnError,
 			observe: config.Observe,
 		},
-		base:    config.Base,
+		base:    cmp.Or(config.Base, http.DefaultTransport),
 		maxWait: cmp.Or(config.MaxWait, defaultMaxWait),
-	}
-	if t.base == nil {
-		t.base = http.DefaultTransport
 	}
 	rules := slices.Clone(config.Rules)
 	for i := range rules {
@@ -165,17 +162,17 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	began := time.Now()
 	slot, asked, err := t.wait(r, set, t.costOf(r), keys)
 	seen := throttle.Observation{Err: err, Took: asked}
-	var waitErr *WaitError
+	waitErr, tooFar := errors.AsType[*WaitError](err)
 	switch {
 	case err == nil:
 		seen.Decision, seen.Waited = slot.Decision, time.Since(began)-asked
-	case errors.As(err, &waitErr):
+	case tooFar:
 		seen.Decision, seen.Err = waitErr.Decision, nil
 	}
 	t.saw(r, set, seen)
 	if err != nil {
-		var costErr *throttle.CostError
-		if r.Context().Err() != nil || t.failure == FailClosed || errors.As(err, &waitErr) || errors.As(err, &costErr) {
+		_, costly := errors.AsType[*throttle.CostError](err)
+		if r.Context().Err() != nil || t.failure == FailClosed || tooFar || costly {
 			httpcall.CloseBody(r)
 			return nil, err
 		}
