@@ -1,6 +1,7 @@
 package ai
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -53,21 +54,11 @@ func answerOf(x *exchange) answer {
 	if word(top["object"]) == "error" {
 		a.isError = true
 	}
-	if a.message == "" {
-		a.message = word(inner["message"])
-	}
-	if a.message == "" {
-		a.message = word(inner["detail"])
-	}
-	if a.message == "" {
-		a.message = clip(string(x.answer))
-	}
+	a.message = cmp.Or(a.message, word(inner["message"]), word(inner["detail"]), clip(string(x.answer)))
 	a.code = word(inner["code"])
 	var details map[string]json.RawMessage
 	if json.Unmarshal(inner["details"], &details) == nil {
-		if code := word(details["error_code"]); code != "" {
-			a.code = code
-		}
+		a.code = cmp.Or(word(details["error_code"]), a.code)
 	}
 	if inner["message"] != nil || a.isError {
 		a.kind = word(inner["type"])

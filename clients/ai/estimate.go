@@ -1,6 +1,7 @@
 package ai
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 )
@@ -38,10 +39,7 @@ func (r Request) Costs() map[string]int64 {
 
 // bound returns the max number of tokens of one completion.
 func (f fields) bound() int64 {
-	if f.completion > 0 {
-		return f.completion
-	}
-	return unbounded
+	return cmp.Or(f.completion, unbounded)
 }
 
 func (f fields) prompt() int64 {

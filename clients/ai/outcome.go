@@ -1,6 +1,7 @@
 package ai
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -169,11 +170,7 @@ const enforcedSpendLimit = "enforced_spend_limit_reached"
 func (a answer) paidAgain() time.Duration {
 	now := time.Now()
 	if m := regained.FindStringSubmatch(a.message); m != nil {
-		at := "00:00"
-		if m[2] != "" {
-			at = m[2]
-		}
-		if t, err := time.Parse("2006-01-02 15:04", m[1]+" "+at); err == nil && t.After(now) {
+		if t, err := time.Parse("2006-01-02 15:04", m[1]+" "+cmp.Or(m[2], "00:00")); err == nil && t.After(now) {
 			return min(t.Sub(now), maxPark)
 		}
 	}

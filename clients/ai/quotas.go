@@ -1,6 +1,7 @@
 package ai
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -28,13 +29,10 @@ const (
 func (c *Client) Quotas() []clients.Quota {
 	c.quotas.mu.Lock()
 	defer c.quotas.mu.Unlock()
-	all := make([]clients.Quota, 0, len(c.quotas.known))
-	for _, quota := range c.quotas.known {
-		all = append(all, quota)
-	}
-	slices.SortFunc(all, func(a, b clients.Quota) int { return strings.Compare(a.Name, b.Name) })
-	return all
+	return slices.SortedFunc(maps.Values(c.quotas.known), byName)
 }
+
+func byName(a, b clients.Quota) int { return strings.Compare(a.Name, b.Name) }
 
 // note records the limits in an answer's headers.
 func (q *quotas) note(header http.Header) {
@@ -65,7 +63,7 @@ func QuotasOf(header http.Header) (all []clients.Quota) {
 			all = append(all, quota)
 		}
 	}
-	slices.SortFunc(all, func(a, b clients.Quota) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, byName)
 	return all[:min(len(all), maxQuotas)]
 }
 

@@ -145,9 +145,4 @@ type sesError struct {
 }
 
 func (e *sesError) Error() string { return e.text }
-func (e *sesError) Unwrap() error {
-	if e.err == nil {
-		return nil
-	}
-	return e.err
-}
+func (e *sesError) Unwrap() error { return e.err }

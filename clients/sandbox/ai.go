@@ -214,9 +214,7 @@ func (a *AI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		wrong = a.dialect.wrong(r, c)
 	}
 	asked := callOf(r.Header.Get)
-	if asked.Tenant == "" {
-		asked.Tenant = clip(key)
-	}
+	asked.Tenant = cmp.Or(asked.Tenant, clip(key))
 	taken := 0
 	if wrong == "" {
 		taken = c.prompt + cmp.Or(c.bound(), a.config.Completion)*c.choices()
@@ -296,10 +294,7 @@ func read(m *meter, t time.Time) reading {
 	if m.limit.unlimited() {
 		return reading{}
 	}
-	minute := m.limit.Rate * 60
-	if minute == 0 {
-		minute = float64(m.limit.Burst)
-	}
+	minute := cmp.Or(m.limit.Rate*60, float64(m.limit.Burst))
 	r := reading{limited: true, limit: int(minute), left: int(m.left(t)), reset: maxWait}
 	if m.limit.Rate > 0 {
 		r.reset = time.Duration(min(m.drained(t)/m.limit.Rate*1e9, float64(maxWait)))

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"crypto/rand"
 	"net/http"
 	"net/url"
@@ -109,14 +110,11 @@ func (s *Stripe) create(form url.Values, said Call) stripeAnswer {
 	}
 	intent := &stripeIntent{
 		ID: "pi_3" + rand.Text()[:23], Object: "payment_intent", Amount: amount, Currency: strings.ToLower(currency),
-		CaptureMethod: "automatic_async", Confirmation: "automatic", Created: time.Now().Unix(),
+		CaptureMethod: cmp.Or(form.Get("capture_method"), "automatic_async"), Confirmation: "automatic", Created: time.Now().Unix(),
 		Customer: given(form, "customer"), Description: given(form, "description"),
 		Metadata: metadataOf(form), MethodTypes: []string{"card"}, Status: "requires_payment_method",
 	}
 	intent.ClientSecret = intent.ID + "_secret_" + rand.Text()
-	if method := form.Get("capture_method"); method != "" {
-		intent.CaptureMethod = method
-	}
 	if refusal, bad := intent.takeMethod(form); bad {
 		return refusal
 	}

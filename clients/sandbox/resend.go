@@ -1,12 +1,14 @@
 package sandbox
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"io"
 	"math"
 	"net/http"
 	"net/mail"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -116,9 +118,8 @@ func (s *Resend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if refusal.status == 0 {
 		from, recipients, refusal = s.read(body)
 	}
-	if _, domain, _ := strings.Cut(from, "@"); c.Tenant == "" {
-		c.Tenant = clip(domain)
-	}
+	_, domain, _ := strings.Cut(from, "@")
+	c.Tenant = cmp.Or(c.Tenant, clip(domain))
 	if refusal.status == 0 && len(r.Header.Get("Idempotency-Key")) > 256 {
 		refusal = resendErrors["invalid_idempotency_key"]
 	}
@@ -180,11 +181,7 @@ func (s *Resend) read(body []byte) (from string, recipients int, refusal apiErro
 		}
 	}
 	_, domain, _ := strings.Cut(from, "@")
-	verified := len(s.config.Domains) == 0
-	for _, own := range s.config.Domains {
-		verified = verified || strings.EqualFold(own, domain)
-	}
-	if !verified {
+	if own := s.config.Domains; len(own) > 0 && !slices.ContainsFunc(own, func(name string) bool { return strings.EqualFold(name, domain) }) {
 		return from, 0, apiError{http.StatusForbidden, "validation_error", "The " + domain + " domain is not verified. Please, add and verify your domain."}
 	}
 	return from, recipients, apiError{}

@@ -2,11 +2,13 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/mail"
+	"slices"
 	"strings"
 	"time"
 
@@ -176,9 +178,7 @@ func (s *SES) read(body []byte) (c Call, recipients int, refusal apiError) {
 			return bad("Invalid raw message content.")
 		}
 		c = callOf(message.Header.Get)
-		if from == "" {
-			from = message.Header.Get("From")
-		}
+		from = cmp.Or(from, message.Header.Get("From"))
 	case m.Content.Simple == nil:
 		return bad("Content is missing.")
 	}
@@ -187,9 +187,7 @@ func (s *SES) read(body []byte) (c Call, recipients int, refusal apiError) {
 		return bad("Missing final '@domain'")
 	}
 	_, domain, _ := strings.Cut(strings.ToLower(address.Address), "@")
-	if c.Tenant == "" {
-		c.Tenant = clip(domain)
-	}
+	c.Tenant = cmp.Or(c.Tenant, clip(domain))
 	for _, list := range [][]string{m.Destination.ToAddresses, m.Destination.CcAddresses, m.Destination.BccAddresses} {
 		for _, to := range list {
 			if problem := addressProblem(to); problem != "" {
@@ -204,11 +202,10 @@ func (s *SES) read(body []byte) (c Call, recipients int, refusal apiError) {
 	if recipients > 50 {
 		return bad("Recipient count exceeds 50.")
 	}
-	verified := len(s.config.Senders) == 0
-	for _, sender := range s.config.Senders {
-		verified = verified || strings.EqualFold(sender, domain) || strings.EqualFold(sender, address.Address)
+	verified := func(sender string) bool {
+		return strings.EqualFold(sender, domain) || strings.EqualFold(sender, address.Address)
 	}
-	if !verified {
+	if len(s.config.Senders) > 0 && !slices.ContainsFunc(s.config.Senders, verified) {
 		return c, 0, apiError{http.StatusBadRequest, "MessageRejected",
 			"Email address is not verified. The following identities failed the check in region US-EAST-1: " + address.Address}
 	}

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"fmt"
@@ -117,9 +118,7 @@ func (s *session) Data(r io.Reader) error {
 	c := Call{}
 	if message, err := mail.ReadMessage(io.LimitReader(r, maxHeaders)); err == nil {
 		c = callOf(message.Header.Get)
-		if c.Key == "" {
-			c.Key = clip(message.Header.Get("Message-ID"))
-		}
+		c.Key = cmp.Or(c.Key, clip(message.Header.Get("Message-ID")))
 	}
 	if c.Tenant == "" {
 		_, domain, _ := strings.Cut(s.from, "@")

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -137,12 +138,7 @@ func (r Request) Validate() error {
 	return errors.Join(errs...)
 }
 
-func (r Request) method() string {
-	if r.Method == "" {
-		return http.MethodPost
-	}
-	return r.Method
-}
+func (r Request) method() string { return cmp.Or(r.Method, http.MethodPost) }
 
 // usable reports whether a method can be sent. CONNECT requests a tunnel, and TRACE returns all
 // headers in the answer.

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -86,9 +87,6 @@ func (s *Sender) sign(ctx context.Context, r *http.Request, call clients.Call, b
 // messageID returns the same id for all attempts of a job. It has no dot, because dots separate
 // the signed parts: a part of an id could otherwise be taken for a timestamp.
 func messageID(call clients.Call) string {
-	id := call.IdempotencyKey
-	if id == "" {
-		id = call.Job
-	}
+	id := cmp.Or(call.IdempotencyKey, call.Job)
 	return strings.ReplaceAll(clients.EscapeHeader(id), ".", "%2E")
 }
