@@ -86,10 +86,7 @@ func (d *Details) limitsFile(path string, watcher *limitsfile.Watcher, others *d
 	defer d.mu.Unlock()
 	d.file = func() *api.LimitsFileDetails {
 		at, err := last()
-		file := &api.LimitsFileDetails{Path: clients.Printable(path, maxError)}
-		if !at.IsZero() {
-			file.At = at.UTC()
-		}
+		file := &api.LimitsFileDetails{Path: clients.Printable(path, maxError), At: at.UTC()}
 		if err != nil {
 			file.Error = clients.Printable(err.Error(), maxError)
 		}

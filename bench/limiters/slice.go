@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,15 +89,12 @@ func (s *sample) count(admitted bool, err error) {
 }
 
 func (s sample) plus(o sample) sample {
-	if s.failure == nil {
-		s.failure = o.failure
-	}
 	return sample{
 		elapsed:   s.elapsed + o.elapsed,
 		decisions: s.decisions + o.decisions,
 		admitted:  s.admitted + o.admitted,
 		failed:    s.failed + o.failed,
-		failure:   s.failure,
+		failure:   cmp.Or(s.failure, o.failure),
 		trips:     s.trips + o.trips,
 		allocs:    s.allocs + o.allocs,
 		redisCPU:  s.redisCPU + o.redisCPU,

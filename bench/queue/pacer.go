@@ -14,16 +14,7 @@ const tolerance = 5 * time.Millisecond
 // pace calls the receiver as exactly as this machine allows: each call by a timer,
 // without a queue. It keeps the law, so a delay beyond the tolerance is lost.
 func pace(ctx context.Context, t task, log *callLog, ready func()) error {
-	rate := 0
-	for _, l := range t.Limits {
-		of := l.Rate
-		if l.PerTenant {
-			of *= t.Tenants
-		}
-		if rate == 0 || of < rate {
-			rate = of
-		}
-	}
+	rate := traffic{tenants: t.Tenants, limits: t.Limits}.rate()
 	ready()
 	errs := make(chan error, 1)
 	var running sync.WaitGroup

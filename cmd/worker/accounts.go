@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/clients/breaker"
@@ -171,12 +170,8 @@ func quotasOf(account string, client any) (all []api.Quota) {
 		return nil
 	}
 	for _, q := range known.Quotas() {
-		resets := time.Time{}
-		if !q.ResetsAt.IsZero() {
-			resets = q.ResetsAt.UTC()
-		}
 		all = append(all, api.Quota{
-			Account: clients.Printable(account, maxName), Name: clients.Printable(q.Name, maxName), Limit: q.Limit, Remaining: q.Remaining, ResetsAt: resets,
+			Account: clients.Printable(account, maxName), Name: clients.Printable(q.Name, maxName), Limit: q.Limit, Remaining: q.Remaining, ResetsAt: q.ResetsAt.UTC(),
 		})
 	}
 	return all

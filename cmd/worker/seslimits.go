@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/clients/email"
 	"github.com/headgate/headgate/dashboard/api"
+	"github.com/headgate/headgate/internal/wait"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/throttle"
 	"github.com/headgate/headgate/worker"
@@ -93,12 +94,8 @@ func (s *sesLimits) run(ctx context.Context) error {
 			next = sesAgain
 		}
 		s.mu.Unlock()
-		timer := time.NewTimer(next)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if wait.For(ctx, next) != nil {
 			return nil
-		case <-timer.C:
 		}
 		err := s.ask(ctx)
 		if err == nil {

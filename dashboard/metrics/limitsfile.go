@@ -33,12 +33,7 @@ func (l *limitsFile) Collect(out chan<- prometheus.Metric) {
 	l.mu.Lock()
 	failed := l.failed
 	l.mu.Unlock()
-	if failed == nil {
-		return
+	if failed != nil {
+		out <- prometheus.MustNewConstMetric(l.desc, prometheus.GaugeValue, truth(failed() != nil))
 	}
-	value := 0.0
-	if failed() != nil {
-		value = 1
-	}
-	out <- prometheus.MustNewConstMetric(l.desc, prometheus.GaugeValue, value)
 }

@@ -106,14 +106,10 @@ const MaxReason = 1 << 10
 // tools cannot decode a task whose error is not UTF-8.
 func BoundReason(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= MaxReason {
-		return text
+	if len(text) > MaxReason {
+		text = strings.ToValidUTF8(text[:MaxReason-len("…")], "") + "…"
 	}
-	end := MaxReason - len("…")
-	for !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + "…"
+	return text
 }
 
 // MaxAhead is how far in the future a time may be.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,14 +59,7 @@ func (s *Secrets) Get(field string) string {
 func (s *Secrets) List(field string) []string { return s.values[field] }
 
 // Fields are those that have a value, sorted.
-func (s *Secrets) Fields() []string {
-	var names []string
-	for name := range s.values {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func (s *Secrets) Fields() []string { return slices.Sorted(maps.Keys(s.values)) }
 
 func newSecrets(values map[string][]string) *Secrets {
 	s := &Secrets{values: values}

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -112,10 +113,7 @@ func (s *Store) Gone(ctx context.Context, queue, tenant, url, host string) bool 
 // tell writes the endpoints that are not in Redis yet.
 func (s *Store) tell(ctx context.Context) error {
 	s.mu.Lock()
-	unsaid := make([]Endpoint, 0, len(s.unsaid))
-	for _, e := range s.unsaid {
-		unsaid = append(unsaid, e)
-	}
+	unsaid := slices.Collect(maps.Values(s.unsaid))
 	s.mu.Unlock()
 	for _, e := range unsaid {
 		text, err := json.Marshal(e)

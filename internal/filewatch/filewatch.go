@@ -11,6 +11,8 @@ import (
 	"maps"
 	"os"
 	"time"
+
+	"github.com/headgate/headgate/internal/wait"
 )
 
 // Stamp identifies a version of a file. The zero Stamp means that the file cannot be read
@@ -54,12 +56,7 @@ func (v Version) Add(path string) {
 // rejected, as of before it read the files. Run returns when ctx is done.
 func Run(ctx context.Context, every time.Duration, seen Version, read func() Version) {
 	var restless Version
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(every + time.Duration(len(seen))*time.Millisecond):
-		}
+	for wait.For(ctx, every+time.Duration(len(seen))*time.Millisecond) == nil {
 		now := Version{}
 		for path := range seen {
 			now.Add(path)

@@ -70,8 +70,8 @@ func ReadEnv(c any) error {
 // envError says which variables are wrong, one a line, without their values: a
 // secret may stand in the wrong one.
 func envError(err error, c any) error {
-	var all env.AggregateError
-	if !errors.As(err, &all) {
+	all, ok := errors.AsType[env.AggregateError](err)
+	if !ok {
 		return err
 	}
 	var lines []string

@@ -2,6 +2,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -108,9 +109,7 @@ func checkSampler() error {
 func (c *Config) readOTLP(kind string, s *signal, protocols []string) error {
 	var errs []error
 	variable, protocol := of(kind, "PROTOCOL")
-	if protocol == "" {
-		protocol = "http/protobuf"
-	}
+	protocol = cmp.Or(protocol, "http/protobuf")
 	if kind == "METRICS" && variable == otlp+"PROTOCOL" && protocol == "http/json" {
 		protocol = "http/protobuf" // it was chosen for traces, and a collector takes both at one address
 	}

@@ -77,9 +77,7 @@ func (r *Relay) Lost() int {
 func (r *Relay) Seen() map[string]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	seen := map[string]int{}
-	maps.Copy(seen, r.seen)
-	return seen
+	return maps.Clone(r.seen)
 }
 
 func (r *Relay) close() {
