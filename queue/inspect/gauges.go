@@ -167,7 +167,6 @@ func limitGauge(limit limits.Limit, read *store.Reply) LimitGauge {
 	if len(limit.Per) > 0 {
 		g.Scope = strings.Join(limit.Per, ",")
 	}
-	_ = read.Text() // its name
 	g.Buckets, g.Used, g.Capacity, g.Adapted = read.Int(), read.Float(), read.Float(), read.Float()
 	return g
 }

@@ -120,7 +120,7 @@ func AggregatorBeside(ctx context.Context, client redis.Cmdable, queue string) *
 
 // Message is what Headgate reads of a task as asynq stores it.
 type Message struct {
-	id, Kind, Failure string
+	Kind, Failure     string
 	Retries, Retried  int
 	Headers           map[string]string
 	Payload           []byte
@@ -160,8 +160,6 @@ func Decode(b []byte) (Message, error) {
 			m.Kind = string(text)
 		case 2:
 			m.Payload = text
-		case 3:
-			m.id = string(text)
 		case 5:
 			m.Retries = int(number)
 		case 6:

@@ -29,9 +29,6 @@ type pages struct {
 
 // add adds calls, and returns the writes of conformance.lua that keep them. now is Unix ms.
 func (p *pages) add(calls []call, now int64) (writes []any) {
-	if len(calls) == 0 {
-		return nil
-	}
 	lasts := any("")
 	if n := len(p.all); n == 0 || p.size >= pageBytes || now >= p.all[n-1]+pageLasts {
 		if n > 0 {

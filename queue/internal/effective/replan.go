@@ -26,10 +26,7 @@ func ReplanWith(ctx context.Context, client redis.UniversalClient, queue, tenant
 		return fmt.Errorf("replan the lanes of queue %q: %w", partition.QueueOf(queue), err)
 	}
 	cache := &Calendars{Queue: queue, Redis: client}
-	escaped := ""
-	if tenant != "" {
-		escaped = rediskey.Escape(tenant)
-	}
+	escaped := rediskey.Escape(tenant)
 	var announced time.Time
 	for cursor := "0"; ; {
 		each()

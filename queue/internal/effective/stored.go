@@ -196,10 +196,7 @@ func StoreQueue(q limits.Queue, tenants map[string]Tenant) Queue {
 	}
 	delete(windows, "") // always open
 	stored.Windows = slices.Sorted(maps.Keys(windows))
-	// Empty lists, not null, for the scripts.
-	if stored.Attributes == nil {
-		stored.Attributes = []string{}
-	}
+	// An empty list, not null, for the scripts.
 	if stored.Kinds == nil {
 		stored.Kinds = []string{}
 	}

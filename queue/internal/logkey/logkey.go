@@ -8,7 +8,6 @@ const (
 	Tenant  = "tenant"
 	Kind    = "kind"
 	Error   = "error"
-	Message = "message"
 	Attempt = "attempt"
 	Outcome = "outcome"
 	Took    = "took"

@@ -11,7 +11,7 @@
 --           completed, processed, failed, paused 1|0, oldest_us (since when the oldest
 --           pending task is pending; 0: there is none), bytes (estimate), faults, stored,
 --           stored_bytes, direct (calls without a job)
---   limits  for each {name, looked, used, capacity, adapted}: how many buckets were read, the
+--   limits  for each {looked, used, capacity, adapted}: how many buckets were read, the
 --           mean share of them that is used, 0 to 1, the capacity of a bucket, and the share
 --           that is left of a rate that the provider lowered, 0 to 1; the last three as text.
 --           A limit of the whole queue has one bucket; of other limits the buckets of the
@@ -74,7 +74,7 @@ for _, n in ipairs({
 local limits, by_name = {}, {}
 attempt('limits', function()
   for _, limit in ipairs(config().limits) do
-    local seen = {name = limit.name, whole = #limit.per == 0, looked = 0, used = 0, capacity = 0, adapted = 1, keys = {}}
+    local seen = {whole = #limit.per == 0, looked = 0, used = 0, capacity = 0, adapted = 1, keys = {}}
     limits[#limits + 1], by_name[limit.name] = seen, seen
   end
 end)
@@ -109,7 +109,7 @@ for _, lane in ipairs(drawn) do
 end
 for i, seen in ipairs(limits) do
   limits[i] = {
-    seen.name, seen.looked, string.format('%.6f', seen.used / math.max(seen.looked, 1)), string.format('%.0f', seen.capacity),
+    seen.looked, string.format('%.6f', seen.used / math.max(seen.looked, 1)), string.format('%.0f', seen.capacity),
     string.format('%.6f', seen.adapted),
   }
 end
