@@ -122,10 +122,10 @@ func readForecast(ctx context.Context, client redis.UniversalClient, queue strin
 		return nil, err
 	}
 	f.lost = store.LostAt(epoch.Val())
-	if f.pauses, err = restOf(ctx, client, store.Key(queue, "pauses"), pauses); err != nil {
+	if f.pauses, err = store.RestOfHash(ctx, client, store.Key(queue, "pauses"), pauses); err != nil {
 		return nil, err
 	}
-	changed, err := restOf(ctx, client, store.Key(queue, "overrides"), overrides)
+	changed, err := store.RestOfHash(ctx, client, store.Key(queue, "overrides"), overrides)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ package inspect
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -192,7 +191,7 @@ func (f *forecast) onlyPauses(ctx context.Context, client redis.UniversalClient)
 	now := *f
 	now.version, now.run = of, &modelRun{}
 	var err error
-	now.pauses, err = restOf(ctx, client, store.Key(f.queue, "pauses"), pauses)
+	now.pauses, err = store.RestOfHash(ctx, client, store.Key(f.queue, "pauses"), pauses)
 	return &now, err
 }
 
@@ -208,22 +207,6 @@ func readVersion(ctx context.Context, pipe redis.Pipeliner, queue string) *redis
 func versionOf(reply []any) version {
 	text := store.Texts(reply)
 	return version{text[0], text[1]}
-}
-
-// restOf returns a hash whose first piece was read already.
-func restOf(ctx context.Context, client redis.UniversalClient, name string, first *redis.ScanCmd) (map[string]string, error) {
-	fields, cursor, err := first.Result()
-	all := make(map[string]string, len(fields)/2)
-	for err == nil {
-		for i := 0; i+1 < len(fields); i += 2 {
-			all[fields[i]] = fields[i+1]
-		}
-		if cursor == 0 {
-			return all, nil
-		}
-		fields, cursor, err = client.HScan(ctx, name, cursor, "", store.MaxKeys).Result()
-	}
-	return nil, fmt.Errorf("read %s: %w", name, err)
 }
 
 // modelRun is the result of the model for all waiting jobs. The model runs once for a

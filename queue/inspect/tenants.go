@@ -366,14 +366,11 @@ const month = 730*time.Hour + 29*time.Minute
 // scanLanes returns the lanes of an escaped tenant, in a queue that has no more lanes
 // than a forecast reads.
 func (f *forecast) scanLanes(ctx context.Context, client redis.UniversalClient, tenant string) (lanes []string, err error) {
-	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-		var found []string
-		if found, cursor, err = client.SScan(ctx, asynqwire.Key(f.queue, "groups"), cursor, tenant+";*", 1000).Result(); err != nil {
-			return nil, err
-		}
-		lanes = append(lanes, found...)
+	found := client.SScan(ctx, asynqwire.Key(f.queue, "groups"), 0, tenant+";*", 1000).Iterator()
+	for found.Next(ctx) {
+		lanes = append(lanes, found.Val())
 	}
-	return lanes, nil
+	return lanes, found.Err()
 }
 
 // focus adds the lanes of tenants to those that were read, and reads their current

@@ -156,6 +156,15 @@ func (m *Mover) do(ctx context.Context, send func(ctx context.Context) error) er
 	return store.Patient(ctx, func() error { return send(ctx) })
 }
 
+// hash reads a hash as [Mover.do] does.
+func (m *Mover) hash(ctx context.Context, key string) (fields map[string]string, err error) {
+	err = m.do(ctx, func(ctx context.Context) (err error) {
+		fields, err = store.ScanHash(ctx, m.Redis, key)
+		return err
+	})
+	return fields, err
+}
+
 // endedField is the field of moves in the first partition that says that all tenants have arrived: from then on the
 // change is only taken out of the limits.
 const endedField = "*ended"

@@ -149,11 +149,7 @@ func (c *carrier) rest(ctx context.Context) error {
 	}
 	hashes := map[string]map[string]string{}
 	for _, name := range []string{"tenants", "overrides", "pauses"} {
-		err := c.do(ctx, func(ctx context.Context) (err error) {
-			hashes[name], err = store.ScanHash(ctx, c.Redis, store.Key(c.home, name))
-			return err
-		})
-		if err != nil {
+		if hashes[name], err = c.hash(ctx, store.Key(c.home, name)); err != nil {
 			return err
 		}
 	}
@@ -315,11 +311,7 @@ func (c *carrier) copies(ctx context.Context, names []string, to *writes) error 
 
 // periodic returns the ids of the periodic jobs of tenants, by escaped tenant.
 func (c *carrier) periodic(ctx context.Context) (map[string][]string, error) {
-	var all map[string]string
-	err := c.do(ctx, func(ctx context.Context) (err error) {
-		all, err = store.ScanHash(ctx, c.Redis, store.PeriodicKey)
-		return err
-	})
+	all, err := c.hash(ctx, store.PeriodicKey)
 	ids := map[string][]string{}
 	for id, text := range all {
 		var entry struct {
@@ -357,13 +349,7 @@ func (c *carrier) ticks(ctx context.Context, id string, to *writes) error {
 
 // pauses copies the pauses of the queue and of kinds to the partitions that are new.
 func (m *Mover) pauses(ctx context.Context) error {
-	read := func(home string) (pauses map[string]string, err error) {
-		err = m.do(ctx, func(ctx context.Context) (err error) {
-			pauses, err = store.ScanHash(ctx, m.Redis, store.Key(home, "pauses"))
-			return err
-		})
-		return pauses, err
-	}
+	read := func(home string) (map[string]string, error) { return m.hash(ctx, store.Key(home, "pauses")) }
 	all, err := read(m.Of.Queue)
 	if err != nil {
 		return err
@@ -403,11 +389,7 @@ func (m *Mover) pauses(ctx context.Context) error {
 // strays ends pauses of tenants in the partition that they left, and those of moves that were interrupted.
 func (m *Mover) strays(ctx context.Context) error {
 	for _, home := range m.Of.Names() {
-		var all map[string]string
-		err := m.do(ctx, func(ctx context.Context) (err error) {
-			all, err = store.ScanHash(ctx, m.Redis, store.Key(home, "pauses"))
-			return err
-		})
+		all, err := m.hash(ctx, store.Key(home, "pauses"))
 		if err != nil {
 			return err
 		}

@@ -39,7 +39,7 @@ const (
 func (m *Mover) empty(ctx context.Context, home string, byKeys bool) error {
 	var busy []string // in the last pass; they do not share a round with others, who would stand still as long as they
 	for patience := idleFor; ; patience, byKeys = min(2*patience, maxPatience), false {
-		states, err := m.states(ctx, home)
+		states, err := m.hash(ctx, store.MovesKey(home))
 		if err != nil {
 			return err
 		}
@@ -74,14 +74,6 @@ func (m *Mover) empty(ctx context.Context, home string, byKeys bool) error {
 			busy = append(busy, some...)
 		}
 	}
-}
-
-func (m *Mover) states(ctx context.Context, home string) (states map[string]string, err error) {
-	err = m.do(ctx, func(ctx context.Context) (err error) {
-		states, err = store.ScanHash(ctx, m.Redis, store.MovesKey(home))
-		return err
-	})
-	return states, err
 }
 
 // resume ends rounds that were interrupted.
@@ -121,7 +113,7 @@ func (m *Mover) byDestination(home string, tenants []string) map[string][]string
 // leaving returns the escaped tenants that have something in a partition and belong to another one, and how many
 // jobs they have. byKeys: also those that have nothing but keys, for which it looks at all keys of the node.
 func (m *Mover) leaving(ctx context.Context, home string, byKeys bool) (tenants []string, jobs int64, err error) {
-	states, err := m.states(ctx, home)
+	states, err := m.hash(ctx, store.MovesKey(home))
 	if err != nil {
 		return nil, 0, err
 	}

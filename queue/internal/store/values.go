@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"time"
 
@@ -19,18 +20,25 @@ func Texts(fields []any) []string {
 
 // ScanHash reads a hash in pieces, so that a large one does not block Redis.
 func ScanHash(ctx context.Context, client redis.UniversalClient, name string) (map[string]string, error) {
-	all := map[string]string{}
-	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-		fields, next, err := client.HScan(ctx, name, cursor, "", 1000).Result()
-		if err != nil {
-			return nil, err
-		}
+	return RestOfHash(ctx, client, name, client.HScan(ctx, name, 0, "", hashPiece))
+}
+
+const hashPiece = 1000 // fields
+
+// RestOfHash is [ScanHash] for a hash of which the first piece was read already.
+func RestOfHash(ctx context.Context, client redis.UniversalClient, name string, first *redis.ScanCmd) (map[string]string, error) {
+	fields, cursor, err := first.Result()
+	all := make(map[string]string, len(fields)/2)
+	for err == nil {
 		for i := 0; i+1 < len(fields); i += 2 {
 			all[fields[i]] = fields[i+1]
 		}
-		cursor = next
+		if cursor == 0 {
+			return all, nil
+		}
+		fields, cursor, err = client.HScan(ctx, name, cursor, "", hashPiece).Result()
 	}
-	return all, nil
+	return nil, fmt.Errorf("read %s: %w", name, err)
 }
 
 // Unescape reverses [rediskey.Escape]. It returns the text itself if it is not valid.
