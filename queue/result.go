@@ -168,11 +168,9 @@ func (c *Client) Result(ctx context.Context, queue, id string) (JobResult, error
 	case lifecycle.StateCompleted:
 		r.EndedAt = message.Completed
 	case lifecycle.StateArchived:
-		score, err := c.archivedAt(ctx, home, id)
-		if err != nil {
+		if r.EndedAt, err = c.archivedAt(ctx, home, id); err != nil {
 			return JobResult{}, fmt.Errorf("look up job %s in queue %q: %w", check.Quote(id), queue, err)
 		}
-		r.EndedAt = score
 	}
 	return r, nil
 }

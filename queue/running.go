@@ -235,20 +235,12 @@ func (c *call) actualCosts() string {
 
 func newRunning(queue, id string, task asynqwire.Message) *Running {
 	headers := task.Headers
-	task.Headers = nil // the job has them; a worker may hold thousands of jobs
 	job := &Running{
-		ID: id, Queue: queue, Kind: task.Kind, Tenant: headers[asynqwire.HeaderTenant],
-		Attempt: task.Retried + 1, MaxAttempts: store.DefaultMaxAttempts,
+		ID: id, Queue: queue, Kind: task.Kind, Tenant: task.Tenant(),
+		Attempt: task.Retried + 1, MaxAttempts: task.MaxAttempts(store.DefaultMaxAttempts),
 		IdempotencyKey: idempotencyKey(id), Cost: 1, Headers: asynqwire.ReadHeaders(headers), attributes: headers[asynqwire.HeaderAttributes], task: task,
 	}
-	if job.Tenant == "" {
-		job.Tenant = asynqwire.NoTenant
-	}
-	if n, err := strconv.Atoi(headers[asynqwire.HeaderMaxAttempts]); err == nil && n > 0 {
-		job.MaxAttempts = n
-	} else if task.Retries != asynqwire.EndlessRetry {
-		job.MaxAttempts = task.Retries + 1
-	}
+	job.task.Headers = nil // the job has them; a worker may hold thousands of jobs
 	job.account = accountIndex(Account(headers[asynqwire.HeaderAccount]))
 	job.kept = headers[asynqwire.HeaderKept] != ""
 	if job.attributes == "" { // a task of asynq's own client

@@ -180,12 +180,7 @@ func (in *Inspector) explainIn(ctx context.Context, queue, id string) (Explanati
 	}
 	e.Kind, e.Tenant, e.Lane, e.Periodic = m.Kind, m.Tenant(), text(2), m.Headers[asynqwire.HeaderPeriodic]
 	forgiven, _ := strconv.Atoi(text(6))
-	e.Attempt, e.MaxAttempts = m.Retried-forgiven+1, store.DefaultMaxAttempts
-	if n, err := strconv.Atoi(m.Headers[asynqwire.HeaderMaxAttempts]); err == nil && n > 0 {
-		e.MaxAttempts = n
-	} else if m.Retries != asynqwire.EndlessRetry {
-		e.MaxAttempts = m.Retries + 1
-	}
+	e.Attempt, e.MaxAttempts = m.Retried-forgiven+1, m.MaxAttempts(store.DefaultMaxAttempts)
 	e.Error = m.Failure
 	if text(5) != "" {
 		e.Error = text(5)

@@ -124,16 +124,10 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 // replanChanged computes again when lanes may go whose limits were changed: a lane that
 // waits for tomorrow's quota must not do so after the quota was raised.
 func replanChanged(ctx context.Context, client redis.UniversalClient, queue string, before, after map[string]string) error {
-	changed := map[string]bool{}
-	for _, fields := range []map[string]string{before, after} {
-		for field := range fields {
-			if before[field] != after[field] {
-				changed[field] = true
-			}
-		}
-	}
+	changed, will := differences(before, after)
+	maps.Copy(changed, will)
 	const few = 10 // for more tenants, one pass over all lanes is faster
-	if changed["*"] || len(changed) > few {
+	if _, all := changed["*"]; all || len(changed) > few {
 		return effective.Replan(ctx, client, queue, "")
 	}
 	for _, field := range slices.Sorted(maps.Keys(changed)) {
@@ -280,12 +274,12 @@ func publish(ctx context.Context, client redis.UniversalClient, limits limits.Se
 		for _, kind := range q.Kinds {
 			routes[kind] = name
 		}
-		err := publishQueue(ctx, client, name, limits, by, lost)
-		for try := 1; try < publishTries; try++ {
+		var err error
+		for range publishTries {
+			err = publishQueue(ctx, client, name, limits, by, lost)
 			if _, meanwhile := errors.AsType[*meanwhileError](err); !meanwhile {
 				break
 			}
-			err = publishQueue(ctx, client, name, limits, by, lost)
 		}
 		// Kinds come after all limits of their queue, so one with kinds has limits where it does not answer, too.
 		of, ok := errors.AsType[*inspect.AwayError](err)

@@ -1,15 +1,18 @@
 package queuetest
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
 )
 
 // Job is a job that was enqueued and is not done.
@@ -36,17 +39,12 @@ func Enqueued[T any](q *Queue, kind queue.Kind[T]) []Job[T] {
 		if err != nil {
 			q.t.Fatalf("queuetest: Enqueued: job %s: %v", task.ID, err)
 		}
-		job := Job[T]{ID: task.ID, Queue: task.Queue, Tenant: tenantOf(task), Payload: payload, Attempt: task.Retried + 1, Err: task.LastErr}
+		job := Job[T]{
+			ID: task.ID, Queue: task.Queue, Tenant: tenantOf(task), Payload: payload,
+			Headers: asynqwire.ReadHeaders(task.Headers), Attempt: task.Retried + 1, Err: task.LastErr,
+		}
 		if task.State == asynq.TaskStateScheduled || task.State == asynq.TaskStateRetry {
 			job.Due = task.NextProcessAt
-		}
-		for name, value := range task.Headers {
-			if !strings.HasPrefix(name, "headgate-") {
-				if job.Headers == nil {
-					job.Headers = map[string]string{}
-				}
-				job.Headers[name] = value
-			}
 		}
 		q.seen[task.ID] = true
 		jobs = append(jobs, job)
@@ -60,11 +58,7 @@ func Enqueued[T any](q *Queue, kind queue.Kind[T]) []Job[T] {
 func RequireEnqueued[T any](q *Queue, kind queue.Kind[T], want ...T) []Job[T] {
 	q.t.Helper()
 	jobs := Enqueued(q, kind)
-	same := len(jobs) == len(want)
-	for i := 0; same && i < len(jobs); i++ {
-		same = reflect.DeepEqual(jobs[i].Payload, want[i])
-	}
-	if !same {
+	if !slices.EqualFunc(jobs, want, func(job Job[T], payload T) bool { return reflect.DeepEqual(job.Payload, payload) }) {
 		got := make([]T, len(jobs))
 		for i, job := range jobs {
 			got[i] = job.Payload
@@ -90,8 +84,5 @@ func payloads[T any](list []T) string {
 }
 
 func tenantOf(task *asynq.TaskInfo) string {
-	if tenant := task.Headers["headgate-tenant"]; tenant != "" {
-		return tenant
-	}
-	return "default" // a task of asynq's own client
+	return cmp.Or(task.Headers[asynqwire.HeaderTenant], asynqwire.NoTenant)
 }

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -134,6 +135,18 @@ type Message struct {
 }
 
 func (m Message) Tenant() string { return cmp.Or(m.Headers[HeaderTenant], NoTenant) }
+
+// MaxAttempts returns how many attempts the task has: those of its header, or one more than its retries; for a job of
+// Headgate without the header, byDefault.
+func (m Message) MaxAttempts(byDefault int) int {
+	if n, err := strconv.Atoi(m.Headers[HeaderMaxAttempts]); err == nil && n > 0 {
+		return n
+	}
+	if m.Retries != EndlessRetry {
+		return m.Retries + 1
+	}
+	return byDefault
+}
 
 // End returns when a call that begins now is cut off.
 func (m Message) End(now time.Time, timeout time.Duration) time.Time {

@@ -62,12 +62,7 @@ func (b *bucket) allowed(at, last int64) int64 {
 
 // noteMissed notes that calls were missed.
 func (b *bucket) noteMissed(now time.Time, n int64) (writes []any) {
-	day := now.UnixMicro() / Day
-	hours := b.days[day]
-	h := int(now.UnixMicro() % Day / hour)
-	if hours[h] == nil {
-		hours[h] = &Hour{}
-	}
-	hours[h].Most += n
+	hours := b.days[now.UnixMicro()/Day]
+	hours.at(now.UnixMicro()).Most += n
 	return []any{"hours", Missed, now.UTC().Format(time.DateOnly), hours.String()}
 }

@@ -42,12 +42,15 @@ func (h *Hour) note(at, n, allowed int64) (changed bool) {
 type Hours map[int]*Hour
 
 // note counts a window that ended on that day, and reports whether that changed its hour.
-func (h Hours) note(at, n, allowed int64) (changed bool) {
-	i := int(at % Day / hour)
+func (h Hours) note(at, n, allowed int64) (changed bool) { return h.at(at).note(at, n, allowed) }
+
+// at returns the hour of a moment on that day.
+func (h Hours) at(micros int64) *Hour {
+	i := int(micros % Day / hour)
 	if h[i] == nil {
 		h[i] = &Hour{}
 	}
-	return h[i].note(at, n, allowed)
+	return h[i]
 }
 
 // String returns the hours in the form that is stored: "HOUR MOST ALLOWED;…", and for one with a window that exceeded
