@@ -1,6 +1,7 @@
 package limitsfile
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,9 +23,7 @@ func (p *parser) budget(node *yaml.Node, path string) limits.Limit {
 	if len(queues) == 0 && len(p.Problems) == before {
 		p.Wrong(node, path+".queues", "required: name two queues or more, which share the budget")
 	}
-	if l.Algorithm == "" {
-		l.Algorithm = throttle.FixedWindow
-	}
+	l.Algorithm = cmp.Or(l.Algorithm, throttle.FixedWindow)
 	return l
 }
 

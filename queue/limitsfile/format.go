@@ -9,7 +9,6 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/headgate/headgate/queue/limits"
-	"github.com/headgate/headgate/queue/sendwindow"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -47,7 +46,7 @@ func Format(set limits.Set) ([]byte, error) {
 		file.Groups[name] = groupText{Limits: changesOf(group.Limits)}
 	}
 	for name, t := range set.Tenants {
-		out := tenantText{Weight: t.Weight, Guarantee: percentOf(t.Guarantee), Group: t.Group, SendWindow: windowOf(t.SendWindow), Partition: t.Partition, Limits: map[string]map[string]changeText{}}
+		out := tenantText{Weight: t.Weight, Guarantee: percentOf(t.Guarantee), Group: t.Group, SendWindow: t.SendWindow.String(), Partition: t.Partition, Limits: map[string]map[string]changeText{}}
 		if t.Weight == 1 {
 			out.Weight = 0 // the default
 		}
@@ -182,11 +181,4 @@ func changeOf(c limits.Change) (out changeText) {
 		}
 	}
 	return out
-}
-
-func windowOf(w sendwindow.Window) string {
-	if w.IsZero() {
-		return ""
-	}
-	return w.String()
 }

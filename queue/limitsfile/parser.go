@@ -33,7 +33,7 @@ type parser struct {
 
 type read = strictyaml.Read
 
-func (p *parser) weight(into **float64) read {
+func (p *parser) weight(into *float64) read {
 	return func(node *yaml.Node, path string) {
 		var w float64
 		if node.Kind != yaml.ScalarNode || (node.Tag != "!!int" && node.Tag != "!!float") || node.Decode(&w) != nil {
@@ -44,7 +44,7 @@ func (p *parser) weight(into **float64) read {
 			p.Wrong(node, path, "%v must be 0.001 to 1000", w)
 			return
 		}
-		*into = &w
+		*into = w
 	}
 }
 
@@ -215,15 +215,9 @@ func (p *parser) limit(node *yaml.Node, path string, more map[string]read) limit
 	}
 	if change.Rate != nil && l.Ramp != nil {
 		p.Wrong(node, path+".rate", "leave it out: the limit's rate is ramp.to")
-	} else if change.Rate != nil {
-		l.Rate = *change.Rate
+		change.Rate = nil
 	}
-	for into, from := range map[*int64]*int64{&l.Burst: change.Burst, &l.Capacity: change.Capacity, &l.Concurrency: change.Concurrency} {
-		if from != nil {
-			*into = *from
-		}
-	}
-	return l
+	return l.With(change)
 }
 
 // ramp reads a ramp, and the rate to which it grows.
@@ -287,9 +281,8 @@ func (p *parser) changes(into *map[string]map[string]limits.Change) read {
 // tenant reads what differs for a tenant, or for those of a plan.
 func (p *parser) tenant(node *yaml.Node, path string, plan func(*yaml.Node)) limits.Tenant {
 	var t limits.Tenant
-	var weight *float64
 	known := map[string]read{
-		"weight":      p.weight(&weight),
+		"weight":      p.weight(&t.Weight),
 		"guarantee":   p.percent(&t.Guarantee),
 		"send_window": p.sendWindow(&t.SendWindow),
 		"group":       p.Text(&t.Group),
@@ -315,20 +308,14 @@ func (p *parser) tenant(node *yaml.Node, path string, plan func(*yaml.Node)) lim
 		}
 	}
 	p.Fields(node, path, known)
-	if weight != nil {
-		t.Weight = *weight
-	}
 	return t
 }
 
 // merge puts a tenant's own settings before those of its plan.
 func merge(plan, own limits.Tenant) limits.Tenant {
-	merged := limits.Tenant{Weight: plan.Weight, Guarantee: plan.Guarantee, Group: cmp.Or(own.Group, plan.Group), SendWindow: plan.SendWindow, Partition: own.Partition, Limits: map[string]map[string]limits.Change{}}
-	if own.Weight != 0 {
-		merged.Weight = own.Weight
-	}
-	if own.Guarantee != 0 {
-		merged.Guarantee = own.Guarantee
+	merged := limits.Tenant{
+		Weight: cmp.Or(own.Weight, plan.Weight), Guarantee: cmp.Or(own.Guarantee, plan.Guarantee), Group: cmp.Or(own.Group, plan.Group),
+		SendWindow: plan.SendWindow, Partition: own.Partition, Limits: map[string]map[string]limits.Change{},
 	}
 	if !own.SendWindow.IsZero() {
 		merged.SendWindow = own.SendWindow
@@ -348,17 +335,8 @@ func merge(plan, own limits.Tenant) limits.Tenant {
 
 // over is a change with the parts of another that are set put over it.
 func over(base, top limits.Change) limits.Change {
-	if top.Rate != nil {
-		base.Rate = top.Rate
+	return limits.Change{
+		Rate: cmp.Or(top.Rate, base.Rate), Burst: cmp.Or(top.Burst, base.Burst),
+		Capacity: cmp.Or(top.Capacity, base.Capacity), Concurrency: cmp.Or(top.Concurrency, base.Concurrency),
 	}
-	if top.Burst != nil {
-		base.Burst = top.Burst
-	}
-	if top.Capacity != nil {
-		base.Capacity = top.Capacity
-	}
-	if top.Concurrency != nil {
-		base.Concurrency = top.Concurrency
-	}
-	return base
 }
