@@ -50,12 +50,15 @@ func (c *capacity) leave() {
 
 // free gives back n places. A negative n takes places beyond the reserved ones.
 func (c *capacity) free(n int64) {
-	c.taken.Add(-n)
-	if n <= 0 {
-		return
+	if c.taken.Add(-n); n > 0 {
+		signal(c.freed)
 	}
+}
+
+// signal sends a value to a channel with one place, unless that has one already.
+func signal(to chan<- struct{}) {
 	select {
-	case c.freed <- struct{}{}:
+	case to <- struct{}{}:
 	default:
 	}
 }
@@ -103,20 +106,10 @@ type unheard struct {
 }
 
 // wake starts the next round now.
-func (d *dispatcher) wake() {
-	select {
-	case d.wakes <- struct{}{}:
-	default:
-	}
-}
+func (d *dispatcher) wake() { signal(d.wakes) }
 
 // call starts the next round now, even if the dispatcher stands by.
-func (d *dispatcher) call() {
-	select {
-	case d.called <- struct{}{}:
-	default:
-	}
-}
+func (d *dispatcher) call() { signal(d.called) }
 
 const (
 	idleDispatch    = time.Second           // time between rounds while nothing happens
@@ -285,10 +278,7 @@ func (d *dispatcher) follow(ctx context.Context, a roundAnswer) error {
 		return err
 	}
 	if a.stepped {
-		select {
-		case d.stepped <- struct{}{}:
-		default:
-		}
+		signal(d.stepped)
 	}
 	return nil
 }

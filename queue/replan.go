@@ -29,10 +29,7 @@ func (r *replans) add(tenant string) {
 	r.mu.Lock()
 	r.tenants[tenant] = true
 	r.mu.Unlock()
-	select {
-	case r.added <- struct{}{}:
-	default:
-	}
+	signal(r.added)
 }
 
 // take removes and returns the tenants, or only "" if it is among them.

@@ -232,12 +232,7 @@ const (
 // lookSoon makes the worker look at the partitions of its queues. It is called when anything is announced for a
 // queue, as every change of limits is, so that an idle worker need not ask. What is missed without a connection
 // is made up for by the look after the next subscription.
-func (w *Worker) lookSoon() {
-	select {
-	case w.announced <- struct{}{}:
-	default:
-	}
-}
+func (w *Worker) lookSoon() { signal(w.announced) }
 
 // follow replaces the session by another one each time that a queue has other partitions, until ctx is done. It
 // returns the latest session. It also repeats the check of Redis, whose result is the worker's readiness.
