@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/wait"
 	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -135,10 +136,8 @@ func (c *Client) nextSlot(ctx context.Context, a accepted, in *directIn, missed 
 			line, leave = refused.line, in.lines.enter(waiting, refused.line)
 			continue
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(cmp.Or(refused.again, min(directPoll, left))):
+		if err := wait.For(ctx, cmp.Or(refused.again, min(directPoll, left))); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -100,7 +100,7 @@ func TestResumeAfterProvider(t *testing.T) {
 	r.answer = func(context.Context, Running) error {
 		if first {
 			first = false
-			return wait{}
+			return slowDown{}
 		}
 		return nil
 	}
@@ -121,11 +121,11 @@ func TestResumeAfterProvider(t *testing.T) {
 	}
 }
 
-// wait is an error as package clients makes them: the provider wants fewer calls.
-type wait struct{}
+// slowDown is an error as package clients makes them: the provider wants fewer calls.
+type slowDown struct{}
 
-func (wait) Error() string             { return "slow down" }
-func (wait) RetryAfter() time.Duration { return time.Hour }
+func (slowDown) Error() string             { return "slow down" }
+func (slowDown) RetryAfter() time.Duration { return time.Hour }
 
 func TestPauseLaterEndWins(t *testing.T) {
 	t.Parallel()

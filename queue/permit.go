@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/wait"
 	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/validation"
@@ -46,13 +47,8 @@ func (p *Permit) hold(ctx context.Context, in *directIn) bool {
 	if p.permits != "" {
 		p.renew()
 	}
-	wait := p.slot.earliest - boottime.Now()
-	if wait > 0 {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(wait):
-		}
+	if wait.For(ctx, p.slot.earliest-boottime.Now()) != nil {
+		return false
 	}
 	p.began = boottime.Now()
 	return ctx.Err() == nil && in.clock.onTime(p.slot)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/wait"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/logkey"
 )
@@ -86,10 +87,8 @@ func (d *dispatcher) replanAfterSteps(ctx context.Context) {
 				d.logger.Warn("planning lanes again failed; retrying", logkey.Queue, d.queue, logkey.Error, err)
 			}
 			failing = true
-			select {
-			case <-ctx.Done():
+			if wait.For(ctx, replanAgain) != nil {
 				return
-			case <-time.After(replanAgain):
 			}
 		}
 	}

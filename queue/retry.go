@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/wait"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
@@ -53,12 +54,7 @@ func (r *retry) wait(ctx context.Context, unknown time.Time) bool {
 	if time.Until(end) < pause {
 		return false
 	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(pause):
-		return true
-	}
+	return wait.For(ctx, pause) == nil
 }
 
 // seek waits before a job is sent to where its tenant is, after it was sent to where it is not. While a

@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/rediskey"
+	"github.com/headgate/headgate/internal/wait"
 	"github.com/headgate/headgate/queue/internal/chores"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/logkey"
@@ -266,10 +267,7 @@ func (w *Worker) follow(ctx context.Context, s *session) *session {
 			w.setReady(unfit)
 		}
 		s, failing = next, err != nil
-		select {
-		case <-ctx.Done():
-		case <-time.After(changeGap):
-		}
+		_ = wait.For(ctx, changeGap)
 	}
 }
 

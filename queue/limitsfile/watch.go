@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/filewatch"
+	"github.com/headgate/headgate/internal/wait"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
 )
@@ -77,10 +78,8 @@ func (w *Watcher) read(ctx context.Context) filewatch.Version {
 		if w.check(ctx) == nil {
 			return version
 		}
-		select {
-		case <-ctx.Done():
+		if wait.For(ctx, w.again) != nil {
 			return version
-		case <-time.After(w.again):
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/internal/wait"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
@@ -83,10 +84,8 @@ func (a *Auditor) Count(ctx context.Context) (err error) {
 			if err != nil || !more {
 				break
 			}
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(time.Since(began)): // others have as much time
+			if err := wait.For(ctx, time.Since(began)); err != nil { // others have as much time
+				return err
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/rediskey"
+	"github.com/headgate/headgate/internal/wait"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
@@ -47,10 +48,8 @@ func ReplanWith(ctx context.Context, client redis.UniversalClient, queue, tenant
 		if cursor = next; cursor == "0" {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return fail(ctx.Err())
-		case <-time.After(time.Since(began)):
+		if err := wait.For(ctx, time.Since(began)); err != nil {
+			return fail(err)
 		}
 	}
 }

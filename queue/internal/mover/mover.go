@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/internal/wait"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/seats"
@@ -61,10 +62,7 @@ func (m *Mover) Run(ctx context.Context) {
 			m.Logger.Warn("cannot move tenants to other partitions; retrying", logkey.Queue, m.Of.Queue, logkey.Error, err)
 		}
 		failing = !errors.Is(err, errOther)
-		select {
-		case <-ctx.Done(): // so the next attempt is the last one
-		case <-time.After(tryAgain):
-		}
+		_ = wait.For(ctx, tryAgain) // if ctx is done, the next attempt is the last one
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/wait"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -264,10 +265,8 @@ func (m *Mover) idle(ctx context.Context, home string, tenants []string, patienc
 		if len(idle) == len(tenants) || time.Now().After(end) {
 			return idle, nil
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(idleLook):
+		if err := wait.For(ctx, idleLook); err != nil {
+			return nil, err
 		}
 	}
 }

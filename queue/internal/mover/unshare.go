@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/internal/wait"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/seats"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -95,10 +96,8 @@ func (m *Mover) leases(ctx context.Context, homes []string) (leases, error) {
 		if left == 0 || time.Now().After(end) {
 			return found, nil
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(idleLook):
+		if err := wait.For(ctx, idleLook); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/rediskey"
+	"github.com/headgate/headgate/internal/wait"
 )
 
 // The states of a tenant that moves between partitions, see move.lua. A token follows MoveLeft and MoveComes.
@@ -56,10 +57,8 @@ func HomeOf(ctx context.Context, client redis.UniversalClient, l partition.Layou
 		if time.Now().After(end) {
 			return fail(errors.New("its jobs are on their way to another one; try again"))
 		}
-		select {
-		case <-ctx.Done():
-			return fail(ctx.Err())
-		case <-time.After(moveLook):
+		if err := wait.For(ctx, moveLook); err != nil {
+			return fail(err)
 		}
 		now, err := ReadLayout(ctx, client, l.Queue)
 		if err != nil {

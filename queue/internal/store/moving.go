@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/wait"
 )
 
 // Moving reports whether Redis refused a command because its slot moves to another node of a Cluster,
@@ -35,10 +37,8 @@ func Patient(ctx context.Context, step func() error) error {
 		if !Moving(err) || time.Until(end) < pause {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if wait.For(ctx, pause) != nil {
 			return err
-		case <-time.After(pause):
 		}
 	}
 }
