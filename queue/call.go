@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"time"
@@ -38,12 +39,9 @@ func (w *Worker) Call(ctx context.Context, job Job) (lifecycle.Outcome, error) {
 	h := *registered
 	h.call = w.around(h.fn)
 	running := &Running{
-		ID: a.id, Queue: queue, Kind: job.Kind, Tenant: job.Tenant, Attempt: 1, MaxAttempts: job.MaxAttempts,
+		ID: a.id, Queue: queue, Kind: job.Kind, Tenant: job.Tenant, Attempt: 1, MaxAttempts: cmp.Or(job.MaxAttempts, store.DefaultMaxAttempts),
 		IdempotencyKey: idempotencyKey(a.id), First: now, Deadline: job.Deadline, Cost: a.cost, Headers: maps.Clone(job.Headers),
 		Costs: maps.Clone(job.Costs), attributes: a.attributes, costs: a.costs, account: accountIndex(job.Account),
-	}
-	if running.MaxAttempts == 0 {
-		running.MaxAttempts = store.DefaultMaxAttempts
 	}
 	current := &call{job: running, handler: &h}
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, callKey{}, current), h.timeout)

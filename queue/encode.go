@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -102,9 +103,7 @@ func (job checked) encode() (accepted, error) {
 	} else {
 		// Escaped parts have no ':', so each pair of tenant and key has its own id.
 		a.id = a.tenant + ":" + rediskey.Escape(job.Key)
-		if retention == 0 {
-			retention = keyRetention
-		}
+		retention = cmp.Or(retention, keyRetention)
 	}
 	// The payload is last, and is not quoted: to quote 1 MiB takes longer than all else.
 	sum := job.keys.Digest(append(fmt.Appendf(nil, "%q %q ", job.Kind, job.Tenant), job.payload...))

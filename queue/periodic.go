@@ -226,10 +226,7 @@ func (c *Client) checkPeriodic(ctx context.Context, p Periodic) (storedPeriodic,
 	} else if s.Next(time.Now().Unix()) == 0 {
 		wrong("spec", "%s has no tick in the next five years", check.Quote(p.Spec))
 	}
-	late := p.MaxLate
-	if late == 0 {
-		late = defaultMaxLate
-	}
+	late := cmp.Or(p.MaxLate, defaultMaxLate)
 	if late < leastMaxLate || late > maxMaxLate || late%time.Second != 0 {
 		wrong("max_late", "%v is not whole seconds, %v to %v", late, leastMaxLate, maxMaxLate)
 	}

@@ -154,10 +154,7 @@ func (r *routes) route(ctx context.Context, kind string, since time.Time) (strin
 	if len(known) == 0 {
 		return kind, nil
 	}
-	like := check.Suggest(kind, slices.Sorted(maps.Keys(known)))
-	if like == "" {
-		like = ": add it to the kinds of a queue in the limits file"
-	}
+	like := cmp.Or(check.Suggest(kind, slices.Sorted(maps.Keys(known))), ": add it to the kinds of a queue in the limits file")
 	return "", validation.Field("kind", "no queue serves "+check.Quote(kind)+like)
 }
 

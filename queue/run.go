@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -217,10 +218,7 @@ func (r *run) stop() *verdict { return new(r.giveUp(r.job, r.slot)) }
 
 // sent returns the report to the observer of a call that leaves now.
 func (r *run) sent() Gating {
-	now, runnable := boottime.Now(), r.runnable
-	if runnable == 0 {
-		runnable = r.began // no limit applies, so the job never had a slot
-	}
+	now, runnable := boottime.Now(), cmp.Or(r.runnable, r.began) // if no limit applies, the job never had a slot
 	if runnable <= r.began {
 		runnable = r.starving.since(r.accepted, runnable)
 	}

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -41,10 +42,7 @@ type Transport struct {
 // In addition to errors of Base it returns those of Job and of [Client.Wait], such as a
 // [RefusedError]: then nothing was sent. If Redis does not answer, no call is made.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	base := t.Base
-	if base == nil {
-		base = http.DefaultTransport
-	}
+	base := cmp.Or(t.Base, http.DefaultTransport)
 	ctx := r.Context()
 	job, err := t.Job(r)
 	var p *Permit

@@ -118,18 +118,12 @@ func New(config Config) (*Worker, error) {
 			return details()
 		}
 	}
-	w := &Worker{
-		config: config, handlers: map[string]*handler{}, observer: config.Observer, logger: config.Logger, poll: idleDispatch,
+	return &Worker{
+		config: config, handlers: map[string]*handler{}, poll: idleDispatch,
+		observer: cmp.Or[Observer](config.Observer, NoObserver{}), logger: cmp.Or(config.Logger, slog.New(slog.DiscardHandler)),
 		capacity: newCapacity(config.Concurrency), suspects: newSuspects(config.Concurrency), announced: make(chan struct{}, 1),
 		live: map[string]*liveRuns{}, ready: errors.New("the worker has not started"),
-	}
-	if w.observer == nil {
-		w.observer = NoObserver{}
-	}
-	if w.logger == nil {
-		w.logger = slog.New(slog.DiscardHandler)
-	}
-	return w, nil
+	}, nil
 }
 
 // Ready returns nil while the worker takes jobs, and otherwise why it does not.

@@ -131,9 +131,7 @@ func ParsePause(field, text string) Pause {
 				p.Since = time.UnixMicro(since)
 			}
 		}
-		if p.By == "" {
-			p.By = byProvider
-		}
+		p.By = cmp.Or(p.By, byProvider)
 		if micros < store.Endless {
 			p.Until = time.UnixMicro(micros)
 		}

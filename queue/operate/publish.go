@@ -256,9 +256,7 @@ func publish(ctx context.Context, client redis.UniversalClient, limits limits.Se
 	if err := limits.Validate(); err != nil {
 		return err
 	}
-	if by.Actor == "" {
-		by.Actor = program()
-	}
+	by.Actor = cmp.Or(by.Actor, program())
 	if by.Reason != "" {
 		if err := by.Check(); err != nil {
 			return err

@@ -17,6 +17,7 @@
 package tracing
 
 import (
+	"cmp"
 	"context"
 	"maps"
 
@@ -169,10 +170,7 @@ func (panicked) Error() string     { return "panic" }
 func (panicked) ErrorType() string { return "panic" }
 
 func (c Config) tracer() trace.Tracer {
-	provider := c.Provider
-	if provider == nil {
-		provider = otel.GetTracerProvider()
-	}
+	provider := cmp.Or(c.Provider, otel.GetTracerProvider())
 	return provider.Tracer("github.com/headgate/headgate/queue/tracing", trace.WithSchemaURL(semconv.SchemaURL))
 }
 
