@@ -24,15 +24,11 @@ const lateSought = time.Minute
 // that another one recovered the job. endLate still records that the run did not crash, and
 // whether its call succeeded. The job may have moved to another partition since, with its tenant.
 func (g *gate) endLate(job *Running, v verdict) verdict {
-	succeeded := 0
-	if v.outcome == lifecycle.Done {
-		succeeded = 1
-	}
 	home, began := g.queue, time.Now()
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
 		reply, err := store.LateScript.Run(ctx, g.redis, store.ScriptKeys(home), home, job.ID, job.owner, job.tenant(), job.kind(),
-			succeeded, string(v.result), string(v.answer), job.Attempt, v.took.Microseconds())
+			v.outcome == lifecycle.Done, string(v.result), string(v.answer), job.Attempt, v.took.Microseconds())
 		cancel()
 		if gone := reply == int64(-2); err == nil && (gone || reply == int64(-1)) {
 			var now string

@@ -183,15 +183,12 @@ func (r *renewals) cover(at time.Duration) bool {
 func renewLeases(ctx context.Context, pipe redis.Pipeliner, home string, live *liveRuns) {
 	const most = 500 // in one command
 	end := float64(time.Now().Add(asynqLease).Unix())
-	ids := live.ids(home)
-	for len(ids) > 0 {
-		n := min(len(ids), most)
-		entries := make([]redis.Z, n)
-		for i, id := range ids[:n] {
+	for ids := range slices.Chunk(live.ids(home), most) {
+		entries := make([]redis.Z, len(ids))
+		for i, id := range ids {
 			entries[i] = redis.Z{Member: id, Score: end}
 		}
 		pipe.ZAddXX(ctx, asynqwire.Key(home, "lease"), entries...)
-		ids = ids[n:]
 	}
 }
 

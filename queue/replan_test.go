@@ -28,7 +28,7 @@ func (h *slowReplan) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		args := cmd.Args()
 		// The worker's own sweep, which repairs, is let through.
-		if len(args) < 2 || scriptName(fmt.Sprint(args[1])) != "sweep" || fmt.Sprint(args[len(args)-1]) != "0" {
+		if len(args) < 2 || scriptName(fmt.Sprint(args[1])) != "sweep" || args[len(args)-1] != false {
 			return next(ctx, cmd)
 		}
 		h.mu.Lock()

@@ -211,16 +211,11 @@ func auditLists(ctx context.Context, client redis.UniversalClient, queue string)
 
 // keepAudit names partitions of a queue that is taken out of Redis in the set of its audit.
 func keepAudit(ctx context.Context, client redis.UniversalClient, queue string, homes []string) error {
-	others := []any{}
-	for _, home := range homes {
-		if home != queue {
-			others = append(others, home)
-		}
-	}
+	others := slices.DeleteFunc(slices.Clone(homes), func(home string) bool { return home == queue })
 	if len(others) == 0 {
 		return nil
 	}
-	return client.SAdd(ctx, auditKey(queue), others...).Err()
+	return client.SAdd(ctx, auditKey(queue), others).Err()
 }
 
 // Record adds an entry to the audit of its queue, for a change that this package does not

@@ -107,13 +107,7 @@ func (w *Window) fill(calls []Call) {
 // insert puts sorted calls in their places, and returns that of the first.
 func (w *Window) insert(calls []Call) (first int) {
 	first = sort.Search(len(w.calls), func(i int) bool { return w.calls[i].At > calls[0].At })
-	if first == len(w.calls) {
-		w.calls = append(w.calls, calls...)
-		return first
-	}
-	after := slices.Clone(w.calls[first:])
-	w.calls = append(w.calls[:first], calls...)
-	w.calls = append(w.calls, after...)
+	w.calls = slices.Insert(w.calls, first, calls...)
 	slices.SortStableFunc(w.calls[first:], func(a, b Call) int { return cmp.Compare(a.At, b.At) })
 	return first
 }

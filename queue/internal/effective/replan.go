@@ -61,11 +61,7 @@ const announceEvery = 50 * time.Millisecond
 func SweepSlice(ctx context.Context, client redis.UniversalClient, queue, tenant, cursor, windows string, mends bool) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
-	flag := 0
-	if mends {
-		flag = 1
-	}
-	reply, err := store.SweepScript.Run(ctx, client, store.ScriptKeys(queue), queue, cursor, windows, tenant, flag)
+	reply, err := store.SweepScript.Run(ctx, client, store.ScriptKeys(queue), queue, cursor, windows, tenant, mends)
 	if err != nil {
 		return cursor, err
 	}

@@ -162,15 +162,13 @@ func (c *carrier) scan(
 		if err != nil {
 			return err
 		}
-		for len(ids) > 0 {
+		for some := range slices.Chunk(ids, jobsAtATime) {
 			if err := c.keep(ctx); err != nil {
 				return err
 			}
-			n := min(len(ids), jobsAtATime)
-			if err := each(ctx, ids[:n]); err != nil {
+			if err := each(ctx, some); err != nil {
 				return err
 			}
-			ids = ids[n:]
 		}
 	}
 	return nil

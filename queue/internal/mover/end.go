@@ -92,12 +92,8 @@ func (m *Mover) settle(ctx context.Context, home string, leases leases) error {
 
 // remove takes partitions out of Redis that have no job. What asynq's tools left in one stays, and the log says so.
 func (m *Mover) remove(ctx context.Context, homes []string) error {
-	members := make([]any, len(homes))
-	for i, home := range homes {
-		members[i] = home
-	}
 	// The audit of a partition stays, and is found by its name in the first one's.
-	if err := m.Redis.SAdd(ctx, store.Key(m.Of.Queue, "audit"), members...).Err(); err != nil {
+	if err := m.Redis.SAdd(ctx, store.Key(m.Of.Queue, "audit"), homes).Err(); err != nil {
 		return err
 	}
 	q, err := effective.ReadQueue(ctx, m.Redis, m.Of.Queue)
