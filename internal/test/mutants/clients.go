@@ -33,7 +33,7 @@ var clientMutants = []mutant{
 		"no bound", "a stranger's Retry-After is bounded", "clients/webhook TestAnswers",
 	},
 	{
-		"clients/webhook/outcome.go", `after := min(clients.ParseRetryAfter(response.Header.Get("Retry-After"), shared.Clock(response.Header.Get("Date"))), s.config.MaxRetryAfter)`, `after := min(clients.ParseRetryAfter(response.Header.Get("Retry-After"), time.Now()), s.config.MaxRetryAfter)`,
+		"clients/webhook/outcome.go", `after := min(clients.ParseRetryAfter(response.Header.Get("Retry-After"), shared.Clock(response.Header.Get("Date"))), s.config.MaxRetryAfter)`, `after := min(clients.ParseRetryAfter(response.Header.Get("Retry-After"), shared.Clock("")), s.config.MaxRetryAfter)`,
 		"clock", "a receiver's date is held against its own clock", "clients/webhook TestAnswers",
 	},
 	{
