@@ -97,14 +97,17 @@ func (e end) callback(job *Running) (json.RawMessage, error) {
 	return json.Marshal(body)
 }
 
-// nextOf returns the follow-ups of a job that ended, and the fields of [Job] that define
-// them.
+// nextOf returns the follow-ups of a job that ended which are not known to be enqueued, and the fields of [Job] that
+// define them.
 func (e end) nextOf(queue string, job *Running) (fields []string, jobs []Job, err error) {
 	var next followUps
 	if err := json.Unmarshal([]byte(e.next), &next); err != nil {
 		return nil, nil, fmt.Errorf("read the follow-ups of job %s: %w", check.Quote(job.ID), err)
 	}
 	add := func(field string, child Job) {
+		if slices.Contains(e.enqueued, field) {
+			return
+		}
 		// Not of the partition, from which the job may move between two tries.
 		sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", partition.QueueOf(queue), job.ID, field, e.times))
 		name := "next." + hex.EncodeToString(sum[:16])
@@ -140,11 +143,6 @@ func (g *gate) follow(ctx context.Context, job *Running, e *end) (fate, error) {
 	fields, jobs, err := e.nextOf(g.queue, job)
 	if err != nil {
 		return refused, err
-	}
-	for i := len(fields) - 1; i >= 0; i-- {
-		if slices.Contains(e.enqueued, fields[i]) {
-			fields, jobs = slices.Delete(fields, i, i+1), slices.Delete(jobs, i, i+1)
-		}
 	}
 	began := g.clock.now()
 	if len(fields) > 0 && began.Sub(e.since) > followFor {

@@ -201,11 +201,7 @@ func (r *recoverer) owners(ctx context.Context, ids []string) (map[string]string
 func (r *recoverer) takeFrom(ctx context.Context, owners, leases map[string]string, ended map[string]bool) (taken any, err error) {
 	args := []any{r.queue}
 	for id, owner := range owners {
-		gone := 0
-		if ended[workers.Of(owner)] {
-			gone = 1
-		}
-		args = append(args, id, leases[id], owner, gone)
+		args = append(args, id, leases[id], owner, ended[workers.Of(owner)])
 	}
 	return store.RecoverScript.Run(ctx, r.redis, store.ScriptKeys(r.queue), args...)
 }

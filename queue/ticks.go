@@ -16,6 +16,7 @@ import (
 
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/redisscript"
+	"github.com/headgate/headgate/internal/wait"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/cron"
 	"github.com/headgate/headgate/queue/internal/effective"
@@ -91,13 +92,13 @@ const (
 func (t *ticks) Run(ctx context.Context) {
 	defer t.firing.Wait()
 	for {
-		wait, err := t.round(ctx)
+		next, err := t.round(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
 			// It is not known where the round stopped, so load everything again.
-			t.loaded, wait = false, ticksEvery
+			t.loaded, next = false, ticksEvery
 			if !t.failing {
 				t.logger.Warn("firing periodic jobs failed; retrying", logkey.Error, err)
 			}
@@ -105,10 +106,8 @@ func (t *ticks) Run(ctx context.Context) {
 			t.logger.Info("periodic jobs fire again")
 		}
 		t.failing = err != nil
-		select {
-		case <-ctx.Done():
+		if wait.For(ctx, next) != nil {
 			return
-		case <-time.After(wait):
 		}
 	}
 }
@@ -157,14 +156,14 @@ func (t *ticks) round(ctx context.Context) (time.Duration, error) {
 	}
 	t.done = now
 
-	wait := ticksEvery
+	next := ticksEvery
 	for _, tt := range t.tables {
 		if tt.idle() && len(tt.entries) > 0 {
-			wait = min(wait, time.Duration(tt.entries[0].next-now)*time.Second-time.Duration(micros)*time.Microsecond)
+			next = min(next, time.Duration(tt.entries[0].next-now)*time.Second-time.Duration(micros)*time.Microsecond)
 		}
 	}
 	// Random delays spread the workers, so that fewer of them try the same ticks.
-	return max(wait-time.Since(looked), 0) + rand.N(20*time.Millisecond), nil
+	return max(next-time.Since(looked), 0) + rand.N(20*time.Millisecond), nil
 }
 
 // load reads the entries if they have changed.

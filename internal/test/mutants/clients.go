@@ -165,7 +165,7 @@ var clientMutants = []mutant{
 
 	// Shared by all clients.
 	{
-		"internal/httpcall/feedback.go", `return believable(time.Duration(math.Ceil(min(n, MaxPause.Seconds()) * float64(time.Second)))) // rounded up: never too early`, `return believable(time.Duration(min(n, MaxPause.Seconds()) * float64(time.Second)))`,
+		"internal/httpcall/feedback.go", `return believable(time.Duration(math.Ceil(min(n, MaxPause.Seconds()) * float64(time.Second)))) // rounded up: never too early`, `return believable(time.Duration(math.Floor(min(n, MaxPause.Seconds()) * float64(time.Second)))) // rounded up: never too early`,
 		"rounding", "no call comes before its Retry-After", "clients TestParseRetryAfter",
 	},
 	{

@@ -31,7 +31,7 @@ var queueMutants = []mutant{
 		"no fence", "a follow-up whose id may be forgotten is not enqueued", "queue TestFollowUpsThatCannotBeChecked",
 	},
 	{
-		"queue/follow.go", `if slices.Contains(e.enqueued, fields[i]) {`, `if false {`,
+		"queue/follow.go", `if slices.Contains(e.enqueued, field) {`, `if false {`,
 		"missing condition", "a follow-up that is enqueued is not enqueued once more", "queue TestFollowUpsOfADayAgo",
 	},
 	{
