@@ -532,6 +532,20 @@ func TestWhatTheLedgerHears(t *testing.T) {
 	}
 }
 
+// TestLeaseIsLookedForAgain: a partition to which nothing of a shared rate was leased looks again as soon as a slot could be
+// given: the announcement of a lease may get lost.
+func TestLeaseIsLookedForAgain(t *testing.T) {
+	t.Parallel()
+	server := redistest.Own(t)
+	l := newLeased(t, server, sharedBy(100))
+	l.enqueue(2, l.of("q@2", 5)...)
+	r := &rig{server: server, queue: "q@2"}
+	a, err := r.dispatcher().ask(t.Context(), 10, 1)
+	if err != nil || len(a.jobs) != 0 || a.again <= 0 || a.again > store.Horizon+time.Millisecond {
+		t.Errorf("%d jobs go, and it looks again after %v, %v", len(a.jobs), a.again, err)
+	}
+}
+
 // TestClockOfALedger: a worker that cannot ask the first partition's node for its time has it from what is stored beside the
 // ledger and from the other nodes, unless one of their clocks was set since.
 func TestClockOfALedger(t *testing.T) {

@@ -144,7 +144,7 @@ var leaseMutants = []mutant{
 	},
 	{
 		"queue/internal/store/dispatch.lua", `return leased and math.min(at, horizon + 1) or at`, `return at`,
-		"missing condition", "what is leased is used though its announcement gets lost", "queue TestTimedSharedLimitsThroughFaults",
+		"missing condition", "what is leased is used though its announcement gets lost", "queue TestLeaseIsLookedForAgain",
 	},
 	{
 		"queue/internal/seats/seats.go", `if last.number != r.number {`, `if last.number < r.number {`,
