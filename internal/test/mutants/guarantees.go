@@ -24,7 +24,7 @@ var guaranteeMutants = []mutant{
 	},
 	{
 		"queue/internal/store/dispatch.lua", `return turn.spent / limits.w + turn.start > turn.share or (owed[1] ~= nil and owed[1][1] <= turn.s)`, `return turn.spent / limits.w + turn.start > turn.share`,
-		"missing condition", "the turn of a tenant of great weight ends when another is owed its guarantee", "queue TestTimedGuarantee",
+		"missing condition", "the turn of a tenant of great weight ends when another is owed its guarantee", "queue TestGuaranteeOfNobody",
 	},
 	{
 		"queue/internal/store/dispatch.lua", `if i then table.remove(ready, i) end`, ``,
