@@ -80,6 +80,8 @@ func TestTimedTry(t *testing.T) {
 	t.Parallel()
 	bursts := perTenant(20)
 	bursts.Burst = 10
+	// Who of several gets a slot may depend on less than a millisecond, and moves all behind it by a slot of their limit.
+	// So the loads at random have slots that are short beside what a trial may be off by.
 	var batches []comes
 	for i := range 12 {
 		batches = append(batches, comes{time.Duration(i) * 250 * time.Millisecond, string(rune('a' + i%5)), 10 + 7*i%30})
@@ -91,10 +93,10 @@ func TestTimedTry(t *testing.T) {
 	}{
 		"batches under limits per tenant": {batches, false, []limits.Limit{bursts}, []limits.Limit{perTenant(60)}},
 		"random ones under a shared limit": {
-			atRandom(1, 8, 130, 3*time.Second), false, []limits.Limit{sharedBy(100), perTenant(30)}, []limits.Limit{sharedBy(70), perTenant(50)},
+			atRandom(1, 8, 260, 3*time.Second), false, []limits.Limit{sharedBy(200), perTenant(60)}, []limits.Limit{sharedBy(140), perTenant(100)},
 		},
 		"a replay of what was recorded": {
-			atRandom(3, 7, 110, 3*time.Second), true, []limits.Limit{sharedBy(90), perTenant(40)}, []limits.Limit{sharedBy(70), perTenant(30)},
+			atRandom(3, 7, 220, 3*time.Second), true, []limits.Limit{sharedBy(180), perTenant(80)}, []limits.Limit{sharedBy(140), perTenant(60)},
 		},
 		"windows": {
 			atRandom(2, 6, 90, 3*time.Second), false,
@@ -108,7 +110,7 @@ func TestTimedTry(t *testing.T) {
 			measured(t, func(t *testing.T, run *pacer.Run) {
 				load := test.load
 				if test.replay {
-					_, load = play(t, load, counted(perTenant(45)), counted())
+					_, load = play(t, load, counted(perTenant(90)), counted())
 				}
 				was, _ := play(t, load, counted(test.inForce...), counted(test.others...))
 				real, _ := play(t, load, counted(test.others...), counted(test.inForce...))
