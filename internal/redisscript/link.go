@@ -176,7 +176,11 @@ func declares(line string) (d declaration, found bool) {
 	case local:
 		end := strings.IndexAny(rest, "=-;\n")
 		d.names = words(rest[:end])
-		if rest[end] != '=' {
+		switch rest[end] {
+		case '=':
+		case ';':
+			d.bare = len("local ") + end + 1
+		default:
 			d.bare = len("local ") + end
 		}
 	}
