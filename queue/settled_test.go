@@ -300,7 +300,7 @@ func slotOfALease(t *testing.T, server *redistest.Redis) {
 	l := newLeased(t, server, sharedLimit(throttle.LeakyBucket, 10, 0))
 	home := l.layout.Home("a")
 	bucket := store.Key(home, "b:account:")
-	for permits, want := range map[int64]string{1: "park", 4: "go"} {
+	for permits, want := range map[int64]string{1: "park", 40: "go"} {
 		id := (&rig{client: NewClient(l.client), queue: "q"}).add(t, nil)
 		(&rig{server: server, queue: home}).hold(t, id, "w:1")
 		from := time.Now().Add(100 * time.Millisecond).UnixMicro()
