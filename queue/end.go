@@ -38,7 +38,7 @@ type end struct {
 	// the job keeps what is known of them.
 	enqueued []string  // fields of [Job] of the follow-ups that are known to be enqueued
 	since    time.Time // the others may have been enqueued since then; zero: they were not
-	unclear  bool      // Redis did not answer a try of this run, so a later answer that is not its own says nothing of it
+	unclear  bool      // a try of this run got no answer, so a later rejection does not show that it did not arrive
 }
 
 // readFollowed reads hg_followed.

@@ -38,7 +38,7 @@ type ticks struct {
 	tables  map[string]*timetable // by queue, or by kind of jobs that name no queue
 	version string                // of the entries; see periodic_set.lua
 	loaded  bool
-	done    int64 // Unix second up to which a worker looked for ticks that are due
+	done    int64 // Unix second up to which it has looked for ticks that are due
 	failing bool
 	firing  sync.WaitGroup
 

@@ -117,7 +117,7 @@ type declaration struct {
 // assigned returns the text of a declaration whose names are declared before it.
 func (d declaration) assigned() string {
 	if d.bare > 0 { // they are nil; gopher-lua 1.1.1 may clear others, too, for `x = nil` in front of `local y`
-		return d.text[d.bare:]
+		return strings.TrimPrefix(d.text[d.bare:], ";")
 	}
 	return strings.TrimPrefix(d.text, "local ")
 }
@@ -176,11 +176,7 @@ func declares(line string) (d declaration, found bool) {
 	case local:
 		end := strings.IndexAny(rest, "=-;\n")
 		d.names = words(rest[:end])
-		switch rest[end] {
-		case '=':
-		case ';':
-			d.bare = len("local ") + end + 1
-		default:
+		if rest[end] != '=' {
 			d.bare = len("local ") + end
 		}
 	}
