@@ -80,8 +80,8 @@ func runDev(t *testing.T, program string, args ...string) (r devRun) {
 }
 
 // shortOf is what the run lacks of what the README says, as far as a busy machine can be
-// the reason. judged is what of.
-func (r devRun) shortOf(t *testing.T) (short []string, judged string) {
+// the reason; slack is taken off the use that is wanted. judged is what of.
+func (r devRun) shortOf(t *testing.T, slack float64) (short []string, judged string) {
 	t.Helper()
 	if r.first > 2*time.Second {
 		short = append(short, fmt.Sprintf("the first line came after %v", r.first))
@@ -98,9 +98,9 @@ func (r devRun) shortOf(t *testing.T) (short []string, judged string) {
 		}
 		sent, _ := strconv.Atoi(line[1])
 		allowed, _ := strconv.Atoi(line[2])
-		least := 0.99
+		least := 0.99 - slack
 		if l.unit == "tokens" {
-			least = 0.98
+			least = 0.98 - slack
 		} else {
 			calls += sent
 		}
@@ -147,15 +147,16 @@ func (r devRun) conformed(t *testing.T) {
 //
 // A run that is short of that counts against the demo unless the demo's pacer, a process of
 // its own, says that the machine was too busy for anybody. It takes minutes: without
-// HEADGATE_TEST_LONG a demo of ten seconds is judged by its books and its first line.
+// HEADGATE_TEST_LONG a demo of ten seconds is judged, of whose limits the start costs more,
+// and only by its books if the machine was busy, as it is beside other packages' tests.
 func TestDev(t *testing.T) {
 	dir := t.TempDir()
 	if err := binaries.Build(dir, "../..", "."); err != nil {
 		t.Fatal(err)
 	}
-	length := "10s"
+	length, slack := "10s", 0.04
 	if testlong.On() {
-		length = "60s"
+		length, slack = "60s", 0
 	}
 	// One after the other: they would take the processors from each other.
 	for name, args := range map[string][]string{"redis-server": nil, "miniredis": {"--miniredis"}} {
@@ -173,17 +174,8 @@ func TestDev(t *testing.T) {
 				if r.code == 0 {
 					r.conformed(t)
 				}
-				short, judged := r.shortOf(t)
+				short, judged := r.shortOf(t, slack)
 				t.Logf("run %d, exit %d: %s", try, r.code, judged)
-				if !testlong.On() {
-					if r.code == 0 && r.empty != "" { // the machine was not busy
-						t.Errorf("nothing went out in a column of the first line: %s", r.empty)
-					}
-					if r.first > 2*time.Second && strings.Contains(r.out, "so this machine was not busy") {
-						t.Errorf("the first line came after %v, and it was not the machine:\n%s", r.first, r.out)
-					}
-					return
-				}
 				if len(short) == 0 {
 					if r.code != 0 {
 						t.Errorf("exit %d, and nothing is wrong:\n%s", r.code, r.out)
@@ -194,6 +186,9 @@ func TestDev(t *testing.T) {
 				switch {
 				case r.code == 0 && !strings.Contains(r.out, "so this machine was busy\n"):
 					t.Fatalf("%s, and it was not the machine:\n%s", said, r.out)
+				case !testlong.On():
+					t.Logf("machine too busy to judge this: %s", said)
+					return
 				case try == tries:
 					t.Fatalf("machine too busy in each of %d runs; in the last, %s:\n%s", tries, said, r.out)
 				}
