@@ -17,7 +17,7 @@ import (
 // tenant's rate, without a burst, and workers do not ask in a busy loop.
 func TestTimedClockSteps(t *testing.T) {
 	t.Parallel()
-	const rate = 50
+	const rate, jobs = 50, 500
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		steps := []time.Duration{time.Second, -time.Second, 30 * time.Second, -30 * time.Second, time.Hour, -time.Hour}
 		rigs := make([]*rig, len(steps))
@@ -28,7 +28,7 @@ func TestTimedClockSteps(t *testing.T) {
 					var clock redistest.Clock
 					r := startRig(t, -1, limitsOf(perTenant(rate)), func(c *Config) { c.Redis.Dialer = clock.Dial })
 					rigs[i] = r
-					r.enqueue(t, "a", 10*rate)
+					r.enqueue(t, "a", jobs)
 					r.run(t)
 					r.seen.wait(t, string(lifecycle.Done), rate)
 					asked := r.asked()
@@ -42,6 +42,18 @@ func TestTimedClockSteps(t *testing.T) {
 						t.Errorf("asked for %d slots for %d calls", asked, rate)
 					}
 					r.stop()
+					left := 0
+					for _, n := range r.states(t) {
+						left += n
+					}
+					if called := len(r.jobs); called+left != jobs {
+						t.Errorf("%d jobs were called and %d are left, of %d", called, left, jobs)
+					}
+					for id, n := range r.jobs {
+						if n != 1 {
+							t.Errorf("job %s was called %d times", id, n)
+						}
+					}
 				})
 			}
 		})

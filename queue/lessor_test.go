@@ -22,6 +22,7 @@ import (
 	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/seats"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
@@ -37,6 +38,9 @@ type leased struct {
 	costs   map[string]int64 // of each job
 	used    map[string]int64 // what its call says that it used; nil: nothing
 	seen    *counter
+	ids     []string // of all jobs
+	stops   []func() // end its workers
+	called  *ledger
 
 	mu      sync.Mutex
 	calls   []time.Time
@@ -44,7 +48,7 @@ type leased struct {
 }
 
 func newLeased(t *testing.T, server *redistest.Redis, all ...limits.Limit) *leased {
-	l := &leased{t: t, client: server.Client(), options: server.Options(), layout: partition.Layout{Queue: "q", N: 4}, seen: newCounter(), tenants: map[string][]time.Time{}}
+	l := &leased{t: t, client: server.Client(), options: server.Options(), layout: partition.Layout{Queue: "q", N: 4}, seen: newCounter(), called: newLedger(), tenants: map[string][]time.Time{}}
 	l.publish(all...)
 	return l
 }
@@ -83,6 +87,7 @@ func (l *leased) enqueue(n int, tenants ...string) {
 		if r.Err != nil {
 			l.t.Fatal(r.Err)
 		}
+		l.ids = append(l.ids, r.ID)
 	}
 }
 
@@ -113,6 +118,7 @@ func (l *leased) work() (stop func()) {
 	Handle(worker, "call", func(ctx context.Context, _ json.RawMessage) error {
 		now := time.Now()
 		job, _ := Current(ctx)
+		l.called.begin(job)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.calls = append(l.calls, now)
@@ -122,7 +128,20 @@ func (l *leased) work() (stop func()) {
 		}
 		return nil
 	})
-	return runWorker(l.t, worker)
+	stop = runWorker(l.t, worker)
+	l.stops = append(l.stops, stop)
+	return stop
+}
+
+// end lets all jobs end at a higher rate, stops the workers, and checks that each job was called once.
+func (l *leased) end() {
+	l.t.Helper()
+	l.publish(sharedLimit(throttle.LeakyBucket, 300, 0))
+	until(l.t, "all jobs are done", func() bool { return l.seen.outcomes(lifecycle.Done) >= len(l.ids) })
+	for _, stop := range l.stops {
+		stop()
+	}
+	l.called.once(l.t, l.ids)
 }
 
 func (l *leased) all() []time.Time {
@@ -248,7 +267,7 @@ func sharedByNeed(t *testing.T) func(run *pacer.Run) {
 func sharedThroughChanges(t *testing.T) func(run *pacer.Run) {
 	cluster := redistest.StartCluster(t)
 	l := newLeased(t, cluster.Redis(), sharedLimit(throttle.TokenBucket, 100, 5))
-	l.enqueue(300, l.everywhere(1)...)
+	l.enqueue(200, l.everywhere(1)...)
 	stop := l.work()
 	l.wait(50)
 	l.work()
@@ -266,6 +285,7 @@ func sharedThroughChanges(t *testing.T) func(run *pacer.Run) {
 	l.publish(sharedLimit(throttle.TokenBucket, 150, 5))
 	l.wait(300)
 	all := l.all()
+	l.end()
 	return func(run *pacer.Run) {
 		run.Used("a limit, while a worker stops", since(first, from), 100, 0.95)
 		run.Law("a limit, while a worker stops", first, 100, 5)
@@ -352,7 +372,7 @@ func sharedBesideAway(first bool) sharedCase {
 				away = n
 			}
 		}
-		l.enqueue(1000, l.everywhere(1)...)
+		l.enqueue(500, l.everywhere(1)...)
 		l.work()
 		l.wait(rate)
 		away.Pause()
@@ -362,6 +382,7 @@ func sharedBesideAway(first bool) sharedCase {
 		away.Resume()
 		l.wait(rate)
 		all := l.all()
+		l.end()
 		return func(run *pacer.Run) {
 			run.Used("a limit, by those whose node is there", since(meanwhile, gone.Add(time.Second)), rate, 0.97)
 			run.Law("a limit, while a node is away and after", all, rate, 1)

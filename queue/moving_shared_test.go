@@ -289,5 +289,6 @@ func sharedThroughPartitions(t *testing.T) func(run *pacer.Run) {
 	}
 	l.wait(rate)
 	all := l.all()
+	l.end()
 	return func(run *pacer.Run) { run.Law("a limit of a queue that changes", all, rate, burst) }
 }
