@@ -330,15 +330,18 @@ func TestTimedRamp(t *testing.T) {
 		began := time.UnixMicro(start)
 		// due returns how many calls may have come after a time.
 		due := func(after time.Duration) (n float64) {
-			for second := range seconds + rest {
+			for second := range seconds + rest + 1 {
 				part := min(max(after.Seconds()-float64(second), 0), 1)
 				n += part * math.Floor(from*math.Pow(to/from, float64(min(second, seconds))/seconds)+1e-6)
 			}
 			return n
 		}
-		calls, early, worst := r.all(), 0.0, began
+		calls, early, worst, behind := r.all(), 0.0, began, 0.0
 		for i, at := range calls {
-			if over := float64(i) - due(at.Sub(began)+pacer.Tolerance); over > early || i == 0 {
+			// The worst window that ends with this call begins with the one that was furthest behind.
+			n := float64(i)
+			behind = min(behind, n-due(at.Sub(began)))
+			if over := n - due(at.Sub(began)+pacer.Tolerance) - behind; over > early || i == 0 {
 				early, worst = over, at
 			}
 		}
