@@ -89,15 +89,20 @@ func pair(t *testing.T, one, other aspect) {
 	}
 	r := startRig(t, 1, limits, nil)
 	calls := newLedger()
+	lasts := time.Duration(0)
+	if is("concurrency") {
+		lasts = 120 * time.Millisecond // longer than two slots: without the limit, calls would overlap
+	}
 	Handle(r.worker, "call", func(ctx context.Context, p struct {
 		Fails int `json:"fails"`
 	}) error {
 		job, _ := Current(ctx)
-		if calls.begin(job) <= p.Fails {
-			defer calls.end(job)
+		n := calls.begin(job)
+		defer calls.end(job)
+		time.Sleep(lasts)
+		if n <= p.Fails {
 			return fmt.Errorf("it fails the first time")
 		}
-		defer calls.end(job)
 		return nil
 	})
 	var ids []string
