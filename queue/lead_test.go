@@ -198,16 +198,14 @@ func TestFullLeader(t *testing.T) {
 	second.run(t)
 	second.seen.wait(t, "round", 1)
 	first.heard(t, 2)
+	announced := first.announcements(t)
 	t.Cleanup(sync.OnceFunc(func() { close(release) }))
-	began := time.Now()
 	for range 4 {
 		first.enqueue(t, "a", 1)
 	}
 	first.seen.wait(t, "sent", 2)
 	second.seen.wait(t, "sent", 2)
-	if took := time.Since(began); took > leadLasts-time.Second {
-		t.Errorf("it took %v until all were called: as long as a lead lasts", took)
-	}
+	hears(t, announced, store.ToAll) // the other worker does not wait for the end of a lead
 }
 
 // TestLeadEnds: an invalid lead key keeps no worker from its jobs.
@@ -244,10 +242,11 @@ func TestLeadEnds(t *testing.T) {
 	}
 }
 
-// TestLeaderThatDied: when a leader is dead, another worker leads within three seconds.
+// TestLeaderThatDied: when a leader is dead, another worker leads as soon as its lead has ended.
 func TestLeaderThatDied(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
+	r.worker.poll = time.Hour
 	role := store.Key(r.queue, "lead:"+kindList([]string{"call"}))
 	r.server.Client().Set(t.Context(), role, "dead", leadLasts)
 	r.run(t)
@@ -255,7 +254,7 @@ func TestLeaderThatDied(t *testing.T) {
 	enqueued := time.Now()
 	r.enqueue(t, "a", 1)
 	r.seen.wait(t, string(lifecycle.Done), 1)
-	if took := time.Since(enqueued); took > leadLasts+time.Second {
+	if took := time.Since(enqueued); took > leadLasts+10*time.Second {
 		t.Errorf("the job waited for %v", took)
 	}
 }
@@ -273,16 +272,14 @@ func TestLeaderThatStops(t *testing.T) {
 	first.heard(t, 2)
 	role := store.Key(first.queue, "lead:"+kindList([]string{"call"}))
 	leader := first.server.Client().Get(t.Context(), role).Val()
+	announced := first.announcements(t)
 	first.stop()
 	if left := first.server.Client().Get(t.Context(), role).Val(); left == leader {
 		t.Error("a worker leads that has ended")
 	}
-	enqueued := time.Now()
+	hears(t, announced, store.ToAll) // the other worker does not wait for the end of a lead
 	second.enqueue(t, "a", 1)
 	second.seen.wait(t, string(lifecycle.Done), 1)
-	if took := time.Since(enqueued); took > time.Second {
-		t.Errorf("the job waited for %v", took)
-	}
 }
 
 // TestLeadersOfKinds: workers of other kinds have a leader of their own.
