@@ -31,7 +31,8 @@ func (e tooMany) RetryAfter() time.Duration { return e.after }
 func (e tooMany) WholeAccount() bool        { return e.account }
 
 // strict is a provider that rejects all calls from the n-th one on, after the time of the
-// call, until a time after its first rejection.
+// call, until a time after its first rejection. All further rejections name that time, too, in whole
+// seconds, rounded down.
 type strict struct {
 	refuses, took time.Duration
 	after         int // calls that it takes before that
@@ -60,8 +61,9 @@ func (p *strict) answer(_ context.Context, job Running) error {
 	defer p.mu.Unlock()
 	if p.answered.IsZero() {
 		p.answered = time.Now()
+		return tooMany{p.refuses, p.account}
 	}
-	return tooMany{time.Until(p.answered.Add(p.refuses)), p.account}
+	return tooMany{time.Until(p.answered.Add(p.refuses)).Truncate(time.Second), p.account}
 }
 
 // TestTimedThrottledIsOnePauseForAllWorkers: three workers share one limit, and the provider asks
@@ -121,9 +123,11 @@ func TestTimedThrottledIsOnePauseForAllWorkers(t *testing.T) {
 					return
 				}
 				begun := changes()
-				if begun < 1 || begun > inFlight {
-					t.Errorf("%d changes of pauses; want 1 to %d, as a call that was in flight may end a pause a little later", begun, inFlight)
+				if begun < 1 {
+					t.Error("no change of pauses")
 				}
+				// Answers to the calls that were in flight name no later end.
+				run.Number("changes of pauses", asked, time.Now(), float64(begun), 1)
 				ends, asksFor := pauses[0].Until, asked.Add(pause)
 				if ends.Before(asksFor.Add(-time.Millisecond)) {
 					t.Errorf("the pause ends at %v; want %v or a little later", ends, asksFor)
