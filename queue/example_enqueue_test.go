@@ -123,10 +123,10 @@ func ExampleJob_deadline() {
 	fmt.Println(err)
 
 	code := SendSMS.Job("acme", SMS{To: "Ada", Text: "your code is 1234"})
-	code.Deadline = time.Now().Add(50 * time.Millisecond)
+	code.Deadline = time.Now().Add(2 * time.Second)
 	receipt, err = client.Enqueue(ctx, code)
 	fmt.Println(receipt.State, err)
-	time.Sleep(60 * time.Millisecond)
+	time.Sleep(time.Until(code.Deadline) + 10*time.Millisecond)
 
 	worker, err := queue.New(queue.Config{Redis: options, Queues: []string{"sms"}})
 	if err != nil {

@@ -205,7 +205,7 @@ func TestRecord(t *testing.T) {
 		r.add(t, Job{Key: "last", MaxAttempts: 1})
 		r.add(t, Job{Key: "undecodable", Kind: "typed", Payload: "text"})
 		r.seen.wait(t, string(lifecycle.Throttled), 1)
-		r.add(t, Job{Key: "expired", Tenant: "other", Deadline: time.Now().Add(100 * time.Millisecond)})
+		r.add(t, Job{Key: "expired", Tenant: "other", Deadline: time.Now().Add(2 * time.Second)})
 		cancelled := r.add(t, Job{Key: "cancelled", In: time.Hour})
 		followed := r.add(t, Job{Key: "followed", In: time.Hour, OnFailure: &Job{Kind: "call", Queue: r.queue, Payload: json.RawMessage(`{}`), In: time.Hour}})
 		for _, id := range []string{cancelled, followed} {
