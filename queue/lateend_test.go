@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/mover"
@@ -86,7 +88,10 @@ func TestLateEndOfAJobThatMoved(t *testing.T) {
 			r := startRig(t, -1, limitsOf(), nil)
 			client, ctx := r.server.Client(), t.Context()
 			job := &Running{ID: r.add(t, nil), Queue: r.queue, Kind: "call", Tenant: "a", Attempt: 1, owner: "w:1"}
-			g := &gate{queue: r.queue, redis: client, logger: r.worker.logger, live: newLiveRuns()}
+			own, seen := redis.NewUniversalClient(r.server.Options()), newCounter()
+			defer own.Close()
+			own.AddHook(roundTrips{seen})
+			g := &gate{queue: r.queue, redis: own, logger: r.worker.logger, live: newLiveRuns()}
 			r.hold(t, job.ID, "w:1")
 			r.recover(t, job.ID, "10", true)
 			err := operate.Publish(ctx, client, limits.Set{
@@ -111,7 +116,7 @@ func TestLateEndOfAJobThatMoved(t *testing.T) {
 					t.Fatal(n, err)
 				}
 				ended.Go(end)
-				time.Sleep(100 * time.Millisecond) // it finds the job on its way
+				seen.wait(t, "to redis: script:late", 2) // it has found the job on its way, even if Redis did not know the script at first
 				move()
 			} else {
 				move()

@@ -135,11 +135,14 @@ func TestPausedWhileRetrying(t *testing.T) {
 }
 
 // goesOrMisses lets a call end, and reports whether it came: a job that misses its slot is not called at it.
-func (l *live) goesOrMisses() bool {
-	for {
+func (l *live) goesOrMisses(t *testing.T) bool {
+	t.Helper()
+	for end := time.After(hang); ; {
 		select {
 		case l.goes <- nil:
 			return true
+		case <-end:
+			t.Fatalf("it neither goes nor misses its slot within %v", hang)
 		case <-time.After(10 * time.Millisecond):
 			if l.seen.outcomes("missed") > 0 {
 				return false
@@ -172,7 +175,7 @@ func TestOverriddenWhileHeld(t *testing.T) {
 		if err := <-overridden; err != nil {
 			t.Fatal(err)
 		}
-		if l.calls.of(ids[1]) > 0 || client.HGet(t.Context(), asynqwire.Key(l.queue, "t:"+ids[2]), "state").Val() != "aggregating" || !l.goesOrMisses() {
+		if l.calls.of(ids[1]) > 0 || client.HGet(t.Context(), asynqwire.Key(l.queue, "t:"+ids[2]), "state").Val() != "aggregating" || !l.goesOrMisses(t) {
 			// The machine was slow: its slot had come, the next one had its slot, too, or it missed its slot.
 			stopped := make(chan struct{})
 			go func() {
