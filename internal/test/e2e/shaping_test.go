@@ -2,13 +2,13 @@ package e2e
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate/clients/sandbox"
-	"github.com/headgate/headgate/internal/test/law"
 	"github.com/headgate/headgate/internal/test/pacer"
 	"github.com/headgate/headgate/internal/test/stage"
 	"github.com/headgate/headgate/internal/test/testlong"
@@ -110,15 +110,15 @@ func TestSharedLimit(t *testing.T) {
 			s.Run.Law(tenant, stage.Times(calls, stage.OfTenant(tenant)), perTenant, 1)
 		}
 		// While all had a backlog: the first 80 % of the calls.
-		shares := make([]float64, tenants)
-		for _, call := range calls[:len(calls)*8/10] {
+		shares, most := make([]float64, tenants), calls[:len(calls)*8/10]
+		for _, call := range most {
 			var i int
 			if _, err := fmt.Sscanf(call.Tenant, "t%d", &i); err == nil {
 				shares[i]++
 			}
 		}
-		if jain := law.Jain(shares); jain < 0.99 {
-			s.T.Errorf("Jain's index %.4f: %v", jain, shares)
+		for i, n := range shares {
+			s.Run.Number(fmt.Sprintf("calls of t%d that are not its part, in percent", i), calls[0].At, most[len(most)-1].At, percentOff(n, float64(len(most))/tenants), 5)
 		}
 	})
 }
@@ -139,7 +139,9 @@ func TestSharedLimitInTurn(t *testing.T) {
 				calls := s.Log()
 				later := stage.Times(calls, stage.OfTenant(order[1]))[:200]
 				s.Run.Used(order[1]+", who comes later", later, rate/2, 0.97)
-				s.Run.Law("account", stage.Times(calls, stage.EveryCall), rate, 1)
+				all := stage.Times(calls, stage.EveryCall)
+				s.Run.Used("account", all, rate, 0.98)
+				s.Run.Law("account", all, rate, 1)
 				// Of the calls in between each has half.
 				var shares [2]float64
 				for _, call := range calls {
@@ -147,13 +149,16 @@ func TestSharedLimitInTurn(t *testing.T) {
 						shares[slices.Index(order[:], call.Tenant)]++
 					}
 				}
-				if jain := law.Jain(shares[:]); jain < 0.99 {
-					s.T.Errorf("Jain's index %.4f: %v of %v", jain, shares, order)
+				for i, n := range shares {
+					s.Run.Number("calls of "+order[i]+" that are not its half, in percent", later[0], later[len(later)-1], percentOff(n, (shares[0]+shares[1])/2), 5)
 				}
 			})
 		})
 	}
 }
+
+// percentOff returns by how many percent a number differs from what is due.
+func percentOff(n, due float64) float64 { return 100 * math.Abs(n/due-1) }
 
 // TestWeights: a shared limit is divided by weight, also if the tenants' own limits are a little slower, and have a burst.
 func TestWeights(t *testing.T) {
@@ -170,8 +175,8 @@ func TestWeights(t *testing.T) {
 				for _, call := range calls[:1600] {
 					n[call.Tenant]++
 				}
-				if ratio := float64(n["heavy"]) / float64(n["light"]); ratio < 3*0.97 || ratio > 3*1.03 {
-					s.T.Errorf("shares %v: 1 : %.3f, want 1 : 3", n, ratio)
+				for tenant, part := range map[string]float64{"light": 1. / 4, "heavy": 3. / 4} {
+					s.Run.Number("calls of "+tenant+" that are not its part, in percent", calls[0].At, calls[1599].At, percentOff(float64(n[tenant]), 1600*part), 2)
 				}
 				s.Run.Law("account", stage.Times(calls, stage.EveryCall), rate, 1)
 				for tenant := range n {
