@@ -265,7 +265,7 @@ var limiterMutants = []mutant{
 	},
 	{
 		"throttle/permits.lua", `if known and held < b then`, `if known and held <= b then`,
-		"off by one", "no more calls are in flight than a limit says by the cheap script", "throttle TestReservationsAreAlike|TestCrowd",
+		"off by one", "no more calls are in flight than a limit says by the cheap script", "throttle TestReservationsAreAlike|TestTimedCrowd",
 	},
 	{
 		"throttle/permits.lua", `taken, held, reset = 1, held + 1, lease`, `taken, reset = 1, lease`,

@@ -4,7 +4,7 @@
 // It changes a copy that `go test -overlay` compiles instead of the file, so the tree is not
 // modified. Scripts are changed when the tests run, by a hook that an overlay adds to the test
 // binary. A mutant is killed if a test fails that passes without it, or exceeds the time limit of
-// a mutant; the test is reported. A mutant that does not compile, or whose line no longer exists,
+// a mutant, in which it passes without it; the test is reported. A mutant that does not compile, or whose line no longer exists,
 // is wrong: when a line changes, its mutants must change too.
 //
 // Usage: mutants [flags] [regexp]. The regexp selects mutants by number, file and promise. The

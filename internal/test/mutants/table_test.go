@@ -45,9 +45,45 @@ func TestTable(t *testing.T) {
 		}
 		for one := range strings.SplitSeq(pattern, "|") {
 			name, _, _ := strings.Cut(one, "/")
-			if !regexp.MustCompile("(?m)^func " + strings.TrimSuffix(name, "$")).MatchString(tests[folder]) {
+			if !names(name, tests[folder]) {
 				t.Errorf("mutant %d: %s has no test %s", i+1, folder, one)
 			}
+		}
+	}
+}
+
+// names reports whether a pattern is the name of a test, or that with which several begin. Functions that are
+// TestMain, or that tests run as processes of theirs, are no tests.
+func names(pattern, text string) bool {
+	n := 0
+	for _, found := range regexp.MustCompile(`(?m)^func ((?:Test|Example|Fuzz)\w*)\(`).FindAllStringSubmatch(text, -1) {
+		switch name := found[1]; {
+		case name == "TestMain" || strings.HasSuffix(name, "Process"):
+		case name == strings.TrimSuffix(pattern, "$"):
+			return true
+		case strings.HasPrefix(name, pattern):
+			n++
+		}
+	}
+	return n > 1
+}
+
+func TestNames(t *testing.T) {
+	const text = `
+func TestMain(m *testing.M) {
+func TestCrowdProcess(t *testing.T) {
+func TestTimedCrowd(t *testing.T) {
+func TestLaw(t *testing.T) {
+func TestLawOfTwo(t *testing.T) {
+func TestSettled(t *testing.T) {
+func ExampleRate() {
+`
+	for pattern, want := range map[string]bool{
+		"TestLaw": true, "TestLaw$": true, "TestTimedCrowd": true, "TestLawOf": false, "TestLa": true, "TestLa$": false,
+		"TestCrowd": false, "TestSettle": false, "TestMain": false, "ExampleRate": true,
+	} {
+		if got := names(pattern, text); got != want {
+			t.Errorf("%s names tests: %v, want %v", pattern, got, want)
 		}
 	}
 }
@@ -62,6 +98,8 @@ func TestTooBusy(t *testing.T) {
 		"killed":                 {"TestLaw", "3 calls within 20ms", false},
 		"killed in a later run":  {"TestLaw", "the machine was too busy, and this run does not count: x\n3 calls within 20ms", false},
 		"too busy":               {"TestLaw", "machine too busy: none of 4 runs counts:\nx", true},
+		"too busy in each run":   {"TestTimedCrowd", "machine too busy in each of 3 runs; in the last, x", true},
+		"killed in a second run": {"TestTimedCrowd", "machine too busy, so once more: x\n3 calls within 20ms", false},
 		"hangs":                  {"timeout of TestLaw", "panic: test timed out after 2m0s", false},
 		"too busy until the end": {"timeout of TestLaw", "the machine was too busy, and this run does not count: x\npanic: test timed out after 2m0s", true},
 	} {

@@ -104,6 +104,11 @@ func (t *tester) test(m mutant) (r result) {
 	switch {
 	case tooBusy(failed, out):
 		return result{verdict: unjudged, by: fmt.Sprintf("the machine was too busy in %d runs of %s", tries, failed)}
+	case strings.HasPrefix(failed, "timeout of "):
+		if slow, _ := t.goTest("", folder, pattern, t.limit); slow != "" {
+			return result{verdict: unjudged, by: fmt.Sprintf("%s, but %s fails within the same time without the mutant", failed, slow)}
+		}
+		return result{verdict: killed, by: failed}
 	case failed != "":
 		return result{verdict: killed, by: failed}
 	case out != "":
@@ -120,8 +125,11 @@ func tooBusy(failed, out string) bool {
 	if strings.HasPrefix(failed, "timeout of ") {
 		return strings.Contains(out, "this run does not count")
 	}
-	return strings.Contains(out, "machine too busy: none of ")
+	return gaveUp.MatchString(out)
 }
+
+// gaveUp is what tests say that no run could judge; of a run that was repeated, they say something else.
+var gaveUp = regexp.MustCompile(`machine too busy(: none of| in each of) `)
 
 // goTest runs tests with a changed Go file, or none. Its results are those of failure.
 func (t *tester) goTest(list, folder, pattern string, limit time.Duration) (failed, out string) {
