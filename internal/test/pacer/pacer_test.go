@@ -2,6 +2,7 @@ package pacer
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -151,6 +152,29 @@ func TestLateAt(t *testing.T) {
 	}
 	if got, want := calls.Behind(), 3.0/7; got != want {
 		t.Errorf("%v of the calls were late; want %v", got, want)
+	}
+}
+
+// TestBeside: the calls of a pacer are judged only if all of them arrived, and some of them beside what is judged.
+func TestBeside(t *testing.T) {
+	began := time.Now()
+	at := func(second int) time.Time { return began.Add(time.Duration(second) * time.Second) }
+	call := func(second int) Call { return Call{at(second), at(second)} }
+	arrived := []Call{call(2), call(-1), call(1), call(3)} // the one at -1 is of a pacer before
+	for name, test := range map[string]struct {
+		sent, from, to int
+		want           []Call
+	}{
+		"all":               {3, 0, 4, []Call{call(1), call(2), call(3)}},
+		"those beside":      {3, 2, 2, []Call{call(2)}},
+		"one is missing":    {4, 0, 4, nil},
+		"one was not sent":  {2, 0, 4, nil},
+		"none is beside it": {3, 4, 5, nil},
+	} {
+		got, err := beside(slices.Clone(arrived), test.sent, began, at(test.from), at(test.to))
+		if !slices.Equal(got, test.want) || (err == nil) != (test.want != nil) {
+			t.Errorf("%s: %v, %v; want %v", name, got, err, test.want)
+		}
 	}
 }
 

@@ -298,18 +298,14 @@ func (r *Run) verdict() (busy string) {
 		r.Error(err)
 		return ""
 	}
-	// A receiver can have had several pacers, one after another.
-	calls := inOrder(slices.DeleteFunc(r.arrived(), func(call Call) bool { return call.Due.Before(r.began) }))
-	arrived := len(calls)
-	calls = slices.DeleteFunc(calls, func(call Call) bool { return call.At.Before(r.from) || call.Due.After(r.to) })
-	late, beside := calls.Latest(), len(calls)
-	if arrived != sent || beside == 0 {
-		r.Errorf("%d of %d calls of the pacer arrived, %d of them beside what was judged", arrived, sent, beside)
+	calls, err := beside(r.arrived(), sent, r.began, r.from, r.to)
+	if err != nil {
+		r.Error(err)
 		return ""
 	}
-	behind := calls.Behind()
+	late, behind := calls.Latest(), calls.Behind()
 	r.Logf("judged, all of it:\n%s\nthe pacer's %d calls in these %v were at most %v late, and %.2f %% of them later than %v",
-		r.summary(), beside, r.to.Sub(r.from).Round(time.Millisecond), late.Round(10*time.Microsecond), 100*behind, Bound)
+		r.summary(), len(calls), r.to.Sub(r.from).Round(time.Millisecond), late.Round(10*time.Microsecond), 100*behind, Bound)
 	wrong := r.wrong
 	if late > Bound && behind <= Busy {
 		wrong = slices.DeleteFunc(slices.Clone(wrong), func(b broke) bool { return b.again != nil && b.again(calls) == nil })
@@ -381,12 +377,30 @@ func ends(times []time.Time) (first, last time.Time) {
 // pacer, and returns the pacer's calls between two times.
 func Beside(t testing.TB, target string, arrived func() []Call) func(from, to time.Time) Calls {
 	t.Helper()
+	began := time.Now()
 	pacers := startAhead(t, target)
 	return func(from, to time.Time) Calls {
 		t.Helper()
-		if _, err := pacers.stop(); err != nil {
+		sent, err := pacers.stop()
+		if err != nil {
 			t.Fatal(err)
 		}
-		return inOrder(slices.DeleteFunc(arrived(), func(call Call) bool { return call.At.Before(from) || call.Due.After(to) }))
+		calls, err := beside(arrived(), sent, began, from, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return calls
 	}
+}
+
+// beside returns the calls of a pacer between two times. It returns an error if there are none, or if not all calls
+// since the pacer began arrived. A receiver can have had several pacers, one after another.
+func beside(arrived []Call, sent int, began, from, to time.Time) (Calls, error) {
+	calls := inOrder(slices.DeleteFunc(arrived, func(call Call) bool { return call.Due.Before(began) }))
+	all := len(calls)
+	calls = slices.DeleteFunc(calls, func(call Call) bool { return call.At.Before(from) || call.Due.After(to) })
+	if all != sent || len(calls) == 0 {
+		return nil, fmt.Errorf("%d of %d calls of the pacer arrived, %d of them beside what was judged", all, sent, len(calls))
+	}
+	return calls, nil
 }
