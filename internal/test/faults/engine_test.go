@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -214,21 +215,29 @@ func (x *show) judge(a account) {
 // measure returns the row of the scenario. A call may be as late as the pacer was at that moment.
 func (x *show) measure(calls []sandbox.Call, a account, paced pacer.Calls) string {
 	x.T.Helper()
-	at := stage.Times(calls, stage.OfTenant(tenant))
-	slices.SortFunc(at, time.Time.Compare)
 	wrong := x.T.Errorf
 	if late, behind := paced.Latest(), paced.Behind(); late > pacer.Starved || behind > pacer.Busy {
 		x.busy = fmt.Sprintf("machine too busy: the pacer's calls were up to %v late, and %.1f %% of them later than %v", late, 100*behind, pacer.Bound)
 		wrong = x.T.Logf
 	}
-	tolerance := pacer.Tolerance + time.Duration(float64(x.promise.over)/x.rate*float64(time.Second))
-	if err := law.CheckLate(at, x.rate, x.burst, tolerance, paced.LateAt); err != nil && paced.Latest() > pacer.Bound {
-		x.busy = fmt.Sprintf("machine too busy: the pacer's calls were up to %v late; %v", paced.Latest(), err)
-		x.T.Log(x.busy)
-	} else if err != nil {
-		wrong("%v", err)
+	// Each tenant has the limit of the scenario for itself.
+	of := map[string][]time.Time{}
+	for _, call := range calls {
+		of[call.Tenant] = append(of[call.Tenant], call.At)
 	}
-	early := time.Duration(law.ExcessLate(at, x.rate, x.burst, paced.LateAt) / x.rate * float64(time.Second))
+	early := time.Duration(math.MinInt64)
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		if busy, err := x.law(of[name], paced); err != nil {
+			x.T.Errorf("%s: %v", name, err)
+		} else if busy != "" {
+			x.busy = name + ": " + busy
+			x.T.Log(x.busy)
+		}
+		excess := law.ExcessLate(of[name], x.rate, x.burst, paced.LateAt)
+		early = max(early, time.Duration(excess/x.rate*float64(time.Second)))
+		x.T.Logf("%d calls of %s were judged, at worst %.3f over the limit", len(of[name]), name, excess)
+	}
+	at := slices.SortedFunc(slices.Values(of[tenant]), time.Time.Compare)
 
 	flows, ok := x.flowsAgain(at)
 	if !ok {
@@ -258,7 +267,23 @@ func (x *show) measure(calls []sandbox.Call, a account, paced pacer.Calls) strin
 	}
 	return fmt.Sprintf("| %s | %d | %s | %d (≤ %d) | %.1f s (≤ %.0f s) | %s | %.0f %%%s | %.1f ms (≤ %.0f ms) | %.1f %% |\n",
 		x.fault, a.acknowledged, lost, len(a.again), x.promise.twice, flows.Seconds(), x.promise.flows.Seconds(), took,
-		100*during, promised, max(0, early.Seconds()*1000), tolerance.Seconds()*1000, 100*paced.Behind())
+		100*during, promised, max(0, early.Seconds()*1000), x.tolerance().Seconds()*1000, 100*paced.Behind())
+}
+
+// law judges the calls of a tenant by its limit. If it is broken, err says so, or busy if delays of the machine can be the reason.
+// No delay longer than the pacer's can be, unless its calls were hardly late: see [pacer.Starved].
+func (x *show) law(at []time.Time, paced pacer.Calls) (busy string, err error) {
+	late := paced.Latest()
+	err = law.CheckLate(at, x.rate, x.burst, x.tolerance(), paced.LateAt)
+	if err == nil || late <= pacer.Bound || law.Check(at, x.rate, x.burst, max(late, pacer.Starved)+x.tolerance()) != nil {
+		return "", err
+	}
+	return fmt.Sprintf("machine too busy: the pacer's calls were up to %v late; %v", late, err), nil
+}
+
+// tolerance is how much closer together calls may arrive than their limit allows.
+func (x *show) tolerance() time.Duration {
+	return pacer.Tolerance + time.Duration(float64(x.promise.over)/x.rate*float64(time.Second))
 }
 
 // tookAgain says how long after the fault the first job under way was called again. Where long calls are cut off, some were
