@@ -41,6 +41,7 @@ var ofClocks = []scenario{
 		strike: func(x *show) {
 			for _, by := range []time.Duration{30 * time.Second, -60 * time.Second, 30 * time.Second} {
 				x.clock.Step(by)
+				x.heal()
 				time.Sleep(5 * time.Second) // the fault itself
 			}
 		},

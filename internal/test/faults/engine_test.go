@@ -54,7 +54,7 @@ type promise struct {
 	forgets  time.Duration // what Redis was told in so much time before the fault is lost
 	twice    int           // most jobs that may be called more than once
 	flows    time.Duration // until calls are made at half of the limit again; 0: 5 s
-	again    time.Duration // until jobs under way at the fault are called again, if any were; 0: nothing is promised
+	again    time.Duration // until the first job under way at the fault is called again, if any was; 0: nothing is promised
 	over     int           // calls beyond the limit in a window
 	used     float64       // least part of the limit used during the fault; 0: nothing is promised
 	archived int           // jobs that end without a call that was accepted
@@ -73,7 +73,7 @@ type show struct {
 	busy          string   // why the times of this run prove nothing; "": they do
 }
 
-// heal notes that the fault is over. Without it, that is when strike returns.
+// heal notes that the fault is over, or the last one of several. Without it, that is when strike returns.
 func (x *show) heal() { x.healed = time.Now() }
 
 // run returns the row of the scenario, or why the machine was too busy to measure it.
@@ -286,26 +286,36 @@ func (x *show) tolerance() time.Duration {
 	return pacer.Tolerance + time.Duration(float64(x.promise.over)/x.rate*float64(time.Second))
 }
 
-// tookAgain says how long after the fault the first job under way was called again. Where long calls are cut off, some were
-// under way: if none was called again, the scenario has judged nothing.
+// tookAgain says how long after the fault the first job under way was called again. The last one was called after so much more
+// time, at most, as their number takes at the limit. Where long calls are cut off, some were under way: if none was called
+// again, the scenario has judged nothing.
 func (x *show) tookAgain(a account) (string, error) {
 	promised := x.promise.again
-	switch {
-	case promised == 0:
+	if promised == 0 {
 		return "-", nil
-	case len(a.again) == 0 && x.latency >= time.Second:
+	}
+	var after []time.Duration
+	for _, of := range a.again {
+		// Those called again before were cut off by an earlier part of the fault.
+		if by := of[len(of)-1].At.Sub(x.healed); by > 0 {
+			after = append(after, by)
+		}
+	}
+	switch {
+	case len(after) == 0 && x.latency >= time.Second:
 		return "", errors.New("no job was called more than once, so the scenario says nothing about calls under way")
-	case len(a.again) == 0:
+	case len(after) == 0:
 		return "none was", nil
 	}
-	again := time.Duration(math.MaxInt64)
-	for _, of := range a.again {
-		again = min(again, of[len(of)-1].At.Sub(x.healed))
+	first, last := slices.Min(after), slices.Max(after)
+	all := promised + time.Duration(float64(len(after))/x.rate*float64(time.Second))
+	switch x.T.Logf("%d jobs under way were called again, from %v to %v after the fault (≤ %v)", len(after), first, last, all); {
+	case first > promised:
+		return "", fmt.Errorf("the first job under way was called again after %v, promised are %v", first, promised)
+	case last > all:
+		return "", fmt.Errorf("the last of %d jobs under way was called again after %v, promised are %v", len(after), last, all)
 	}
-	if again > promised {
-		return "", fmt.Errorf("the first job under way was called again after %v, promised are %v", again, promised)
-	}
-	return fmt.Sprintf("%.1f s (≤ %.0f s)", max(again, 0).Seconds(), promised.Seconds()), nil
+	return fmt.Sprintf("%.1f s (≤ %.0f s)", first.Seconds(), promised.Seconds()), nil
 }
 
 // flowsAgain is how long after the fault it took until the calls of a second were half of the limit.

@@ -58,6 +58,7 @@ var ofFleets = []scenario{
 				x.move(2 - i)
 				for k := range 2 {
 					x.kill(2*i + k)
+					x.heal()
 					x.Worker()
 				}
 				x.moved(2 - i)

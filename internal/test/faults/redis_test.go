@@ -63,6 +63,7 @@ var ofRedis = []scenario{
 				x.Redis.Pause()
 				time.Sleep(time.Second) // the fault itself
 				x.Redis.Resume()
+				x.heal()
 				time.Sleep(9 * time.Second)
 			}
 		},
@@ -93,6 +94,7 @@ var ofRedis = []scenario{
 				}()
 				time.Sleep(3 * time.Second) // the fault itself
 				x.Until(5*time.Second, "the script is killed", func() bool { return client.ScriptKill(ctx).Err() == nil })
+				x.heal()
 				<-ended
 				time.Sleep(2 * time.Second)
 			}
