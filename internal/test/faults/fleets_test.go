@@ -10,6 +10,8 @@ import (
 
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limitsfile"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // ofFleets are what operators do, and what many jobs do at once.
@@ -28,15 +30,8 @@ var ofFleets = []scenario{
 		promise: promise{used: 0.9},
 	},
 	{
-		name: "flipping-limits", fault: "the limits file changes between 100/s and 50/s ten times a second, for 10 s",
-		jobs: 1500,
-		strike: func(x *show) {
-			for end, i := time.Now().Add(10*time.Second), 0; time.Now().Before(end); i++ {
-				x.limit([]int{50, 100}[i%2])
-				time.Sleep(100 * time.Millisecond) // the fault itself
-			}
-			x.limit(100)
-		},
+		name: "flipping-limits", fault: "the limits change between 100/s and 50/s ten times a second, for 10 s: published, and in the file",
+		jobs: 1500, strike: (*show).flip,
 		promise: promise{used: 0.4},
 	},
 	{
@@ -122,9 +117,37 @@ func (x *show) moved(partition int) {
 	})
 }
 
-func (x *show) limit(rate int) {
+// flip changes the limits again and again. A worker does not read a file that still changes, so they are published, too.
+func (x *show) flip() {
 	x.T.Helper()
-	x.replace(fmt.Sprintf(`queues: {webhook: {kinds: [webhook], limits: [{name: tenant, per: [tenant], algorithm: token_bucket, rate: %d/s}]}}`, rate))
+	client, ctx := x.Redis.Client(), x.T.Context()
+	limit := func(rate int) (inForce string) {
+		text := fmt.Sprintf(`queues: {webhook: {kinds: [webhook], limits: [{name: tenant, per: [tenant], algorithm: token_bucket, rate: %d/s}]}}`, rate)
+		x.replace(text)
+		set, err := limitsfile.Parse([]byte(text))
+		if err == nil {
+			err = operate.Publish(ctx, client, set)
+		}
+		if err != nil {
+			x.T.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond) // the fault itself
+		if set, err = operate.Published(ctx, client, "webhook"); err != nil {
+			x.T.Fatal(err)
+		}
+		return set.Queues["webhook"].Limits[0].Rate.String()
+	}
+	was, changes, least := "", 0, 80
+	for range 50 {
+		for _, rate := range []int{50, 100} {
+			if now := limit(rate); now != was {
+				was, changes = now, changes+1
+			}
+		}
+	}
+	if x.T.Logf("%d limits were in force, one after another", changes); changes < least {
+		x.T.Errorf("%d limits were in force, one after another, of at least %d", changes, least)
+	}
 }
 
 // replace replaces the limits file.
