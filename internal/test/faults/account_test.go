@@ -23,8 +23,9 @@ type producer struct {
 	running sync.WaitGroup
 
 	// To be read after end.
-	accepted []string // ids
-	unknown  []string // ids of jobs that were not acknowledged until the end
+	accepted []string             // ids
+	asked    map[string]time.Time // when the request that was accepted began, by id
+	unknown  []string             // ids of jobs that were not acknowledged until the end
 }
 
 const pouredPerSecond = 20
@@ -35,7 +36,7 @@ func (x *show) produce() *producer {
 	if err != nil {
 		x.T.Fatal(err)
 	}
-	p := &producer{redis: redis.NewUniversalClient(options), url: x.Calls, stop: make(chan struct{})}
+	p := &producer{redis: redis.NewUniversalClient(options), url: x.Calls, stop: make(chan struct{}), asked: map[string]time.Time{}}
 	p.client = queue.NewClient(p.redis)
 	p.running.Go(p.pour)
 	return p
@@ -50,9 +51,11 @@ func (p *producer) pour() {
 		key := fmt.Sprintf("live-%d", i)
 		// The same key again after an error, as every producer should do, for as long as it takes.
 		for {
+			asked := time.Now()
 			_, err := p.client.Enqueue(ctx, queue.Job{Kind: "webhook", Tenant: tenant, Key: key, Payload: map[string]any{"url": p.url + "/", "body": map[string]int{"n": i}}})
 			if err == nil {
 				p.accepted = append(p.accepted, tenant+":"+key)
+				p.asked[tenant+":"+key] = asked
 				break
 			}
 			select {

@@ -10,7 +10,7 @@ import (
 )
 
 // TestTookAgain: a run in which no job was called again says so, and fails where calls were cut off for certain. The first job
-// is called again within the promised time, and the last one as much later as all of them take at the limit.
+// is called again within the promised time, and the last one may come later by the time that all of them take at the limit.
 func TestTookAgain(t *testing.T) {
 	t.Parallel()
 	healed := time.Now()

@@ -39,7 +39,7 @@ var ofRedis = []scenario{
 			x.Until(15*time.Second, "the limits are published again", func() bool {
 				return x.Redis.Client().Exists(x.T.Context(), "headgate:{webhook}:limits").Val() == 1
 			})
-			x.Send(x.Jobs(tenant, x.jobs, ""))
+			x.sendAgain(tenant, x.jobs)
 		},
 		promise: promise{wiped: true, twice: 800, flows: 15 * time.Second, used: 0.25},
 	},
