@@ -33,6 +33,7 @@ func TestMissedTargets(t *testing.T) {
 	for want, miss := range map[string]func(f *figures){
 		"use of the limit": func(f *figures) { f.use = 0.96 },
 		"Jain":             func(f *figures) { f.jain = 0.97 },
+		"from its share":   func(f *figures) { f.spread = 0.11 },
 		"lease messages":   func(f *figures) { f.traffic = 0.06 },
 		"beyond the limit": func(f *figures) { f.excess = 0.1 },
 		"until a resumed":  func(f *figures) { f.resumed = 1.1 },
