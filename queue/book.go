@@ -98,14 +98,13 @@ func (b *book) ask(a *leaseAsk, now, ahead int64) partition.Answer {
 	if partition.Family(a.spec) != partition.Family(of.Spec) {
 		return partition.Answer{} // the ledger is of the limit as it was, or will be
 	}
-	if leads || b.budget {
-		of.Calendar = a.Calendar
-	}
-	if a.Calendar != nil && of.Calendar == nil {
-		return partition.Answer{}
-	}
 	ask := a.Ask
-	ask.Calendar = of.Calendar
+	if !b.budget {
+		if leads && !slices.Equal(of.Calendar, a.Calendar) {
+			of.Calendar, b.unsaved = a.Calendar, true
+		}
+		ask.Calendar = of.Calendar
+	}
 	version := of.Ledger.Version()
 	answer := of.Ledger.Ask(now, ask)
 	b.unsaved = b.unsaved || of.Ledger.Version() != version

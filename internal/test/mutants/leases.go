@@ -55,6 +55,10 @@ var leaseMutants = []mutant{
 		"missing write", "the others are asked for leases while the first partition is away", "queue TestLeasesBesideTheFirstNodeAway",
 	},
 	{
+		"queue/book.go", `of.Calendar, b.unsaved = a.Calendar, true`, `of.Calendar = a.Calendar`,
+		"missing write", "a quota of a calendar is leased while the first partition is away", "queue TestCalendarOutlivesItsLessor",
+	},
+	{
 		"queue/internal/store/ledgers.go", `} else if err == nil && all.Of == nil {`, `} else if false {`,
 		"missing condition", "a text without limits is no ledger without limits", "queue/internal/store TestReadLedgers",
 	},

@@ -19,19 +19,22 @@ type Ledger struct {
 	Spec   limitlua.Spec
 	Ledger *partition.Ledger
 
-	Calendar []int64 `json:"-"` // see [partition.Ask]
+	// Calendar is what the first partition said last, see [partition.Ask]. It is stored so that the others get permits while
+	// that one does not answer. Each queue of a budget has its own.
+	Calendar []int64 `json:"calendar,omitempty"`
 }
 
 // UnmarshalJSON reads what encoding/json wrote.
 func (l *Ledger) UnmarshalJSON(text []byte) error {
 	var stored struct {
-		Spec   limitlua.Spec
-		Ledger json.RawMessage
+		Spec     limitlua.Spec
+		Ledger   json.RawMessage
+		Calendar []int64 `json:"calendar"`
 	}
 	if err := json.Unmarshal(text, &stored); err != nil {
 		return err
 	}
-	l.Spec, l.Ledger = stored.Spec, partition.NewLedger(stored.Spec)
+	l.Spec, l.Ledger, l.Calendar = stored.Spec, partition.NewLedger(stored.Spec), stored.Calendar
 	return l.Ledger.UnmarshalJSON(stored.Ledger)
 }
 
