@@ -74,6 +74,16 @@ func (a *leaseAsk) useful() bool {
 	return a.Want > 0 || len(a.Keep) > 0 || a.N != a.had || a.Since > 0 || a.spec.Algorithm == "cc" && a.N > 0 // until the calls end
 }
 
+// kept is how long the ledger of a budget is kept after its last change: as long as that can matter, and a day more,
+// so that no worker has a book of an expired one.
+func (a *leaseAsk) kept() time.Duration {
+	window := a.spec.Window
+	for i := 1; i < len(a.Calendar); i++ {
+		window = max(window, a.Calendar[i]-a.Calendar[i-1])
+	}
+	return time.Duration(window)*time.Microsecond + 24*time.Hour
+}
+
 const (
 	idleAsks   = 250 * time.Millisecond // between two asks if no partition had jobs for a second
 	noAsks     = time.Second            // the same, without shared limits
@@ -86,7 +96,7 @@ const (
 func newLessor(of partition.Layout, worker string, client redis.UniversalClient, clocks map[string]*redisClock, limits map[string]*effective.Calendars, lasts time.Duration, roles *roles, logger *slog.Logger) *lessor {
 	l := &lessor{of: of, worker: worker, redis: client, clocks: clocks, limits: limits, lasts: lasts, roles: roles, seats: seats.Tags(client, of.Queue), logger: logger, stir: make(chan struct{})}
 	l.asks.Run, l.asks.Gap, l.books, l.silent = l.lease, sharedAsks, map[string]*book{}, seats.Silent{}
-	l.stored = seats.New(client, worker, of.Queue, store.Key(of.Queue, "ledger"), 0)
+	l.stored = seats.New(client, worker, of.Queue, store.Key(of.Queue, "ledger"))
 	return l
 }
 
@@ -473,6 +483,8 @@ func (l *lessor) lease(batch [][]leaseAsk) ([]leaseAnswers, error) {
 	// leased with another lag.
 	offset, _ := l.offset()
 	now, ahead, clocks := (boottime.Now() - offset + lag).Microseconds(), 2*maxLag.Microseconds(), l.ahead()
+	// An older book could take a ledger for lost that has expired.
+	maps.DeleteFunc(l.books, func(_ string, b *book) bool { return boottime.Now()-b.used > unusedBook })
 	answers := make([]leaseAnswers, len(batch))
 	byBook := map[*book][]leaseCall{}
 	for i, asks := range batch {
@@ -499,7 +511,6 @@ func (l *lessor) lease(batch [][]leaseAsk) ([]leaseAnswers, error) {
 		faults = append(faults, b.newFaults(err)...)
 	}
 	l.report(faults)
-	maps.DeleteFunc(l.books, func(_ string, b *book) bool { return boottime.Now()-b.used > unusedBook })
 	return answers, nil
 }
 
@@ -521,15 +532,18 @@ func (l *lessor) report(faults []store.Fault) {
 
 // book returns the book that an ask is for.
 func (l *lessor) book(a *leaseAsk) *book {
-	home, key, kept := l.of.Queue, store.Key(l.of.Queue, "ledger"), time.Duration(0)
+	home, key := l.of.Queue, store.Key(l.of.Queue, "ledger")
 	if a.budget {
 		home = "*" + a.limit // no queue has such a name
-		key, kept = store.Key(home, "ledger:"+a.tenant), store.LedgerKept
+		key = store.Key(home, "ledger:"+a.tenant)
 	}
 	b := l.books[key]
 	if b == nil {
-		b = &book{kept: seats.New(l.redis, l.worker, home, key, kept).Share(l.silent), key: key, told: map[string]time.Duration{}, of: l.of.Queue, budget: a.budget}
+		b = &book{kept: seats.New(l.redis, l.worker, home, key).Share(l.silent), key: key, told: map[string]time.Duration{}, of: l.of.Queue, budget: a.budget}
 		l.books[key] = b
+	}
+	if a.budget { // there may be one for each of a million tenants
+		b.kept.Keep(a.kept())
 	}
 	return b
 }

@@ -67,8 +67,16 @@ var leaseMutants = []mutant{
 		"wrong key", "queues that share a budget use no more than it", "queue TestBudgetOfQueues",
 	},
 	{
-		"queue/lessor.go", `key, kept = store.Key(home, "ledger:"+a.tenant), store.LedgerKept`, `key, kept = store.Key(home, "ledger:"), store.LedgerKept`,
+		"queue/lessor.go", `key = store.Key(home, "ledger:"+a.tenant)`, `key = store.Key(home, "ledger:")`,
 		"wrong key", "a budget per tenant is of each tenant", "queue TestTenantBudgets",
+	},
+	{
+		"queue/lessor.go", `window = max(window, a.Calendar[i]-a.Calendar[i-1])`, `window = min(window, a.Calendar[i]-a.Calendar[i-1])`,
+		"wrong time", "what is used of a budget is used until its window ends", "queue TestLedgerOfATenantIsKept",
+	},
+	{
+		"queue/internal/store/ledger.lua", `if ARGV[5] == '' then plan('SET', KEYS[1], value) else plan('SET', KEYS[1], value, 'PX', int(math.max(tonumber(ARGV[5]), read('PTTL', KEYS[1])))) end`, `if ARGV[5] == '' then plan('SET', KEYS[1], value) else plan('SET', KEYS[1], value, 'PX', ARGV[5]) end`,
+		"wrong time", "a queue that has a shorter window of a budget forgets nothing for the others", "queue/internal/seats TestKept",
 	},
 	{
 		"queue/internal/effective/stored.go", `spec.Leased = l.Queues != nil`, `spec.Leased = false`,

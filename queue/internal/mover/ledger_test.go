@@ -52,7 +52,7 @@ func share(t *testing.T, client redis.UniversalClient) partition.Layout {
 }
 
 func ledger(client redis.UniversalClient) *seats.Register {
-	return seats.New(client, "test", "q", store.Key("q", "ledger"), 0)
+	return seats.New(client, "test", "q", store.Key("q", "ledger"))
 }
 
 // atTheEnd does something to the transaction that ends a change, and to the requests after it.

@@ -122,7 +122,7 @@ func (m *Mover) leasesOf(ctx context.Context, home string, found leases) error {
 // answered. Another one would wait for it again, and a bucket of a busy queue changes in that time.
 func (m *Mover) ledger() *seats.Register {
 	if m.register == nil {
-		m.register = seats.New(m.Redis, m.Worker, m.Of.Queue, store.Key(m.Of.Queue, "ledger"), 0)
+		m.register = seats.New(m.Redis, m.Worker, m.Of.Queue, store.Key(m.Of.Queue, "ledger"))
 	}
 	return m.register
 }

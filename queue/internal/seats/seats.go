@@ -67,13 +67,9 @@ const (
 	beginTries = 3 // terms that it begins at most: others may begin some, too
 )
 
-// New returns the register that has a key of a queue, for a worker. Kept is for how long Redis has it after its last
-// change; 0: for ever.
-func New(client redis.UniversalClient, worker, queue, key string, kept time.Duration) *Register {
+// New returns the register that has a key of a queue, for a worker. Redis keeps it for ever, see [Register.Keep].
+func New(client redis.UniversalClient, worker, queue, key string) *Register {
 	r := &Register{client: client, caller: worker + "/" + rand.Text(), silent: Silent{}}
-	if kept > 0 {
-		r.kept = strconv.FormatInt(kept.Milliseconds(), 10)
-	}
 	for _, tag := range Tags(client, queue) {
 		r.seats = append(r.seats, seat{tag, keyOf(key, queue, tag), new(atomic.Bool), new(atomic.Bool)})
 	}
@@ -85,6 +81,9 @@ func (r *Register) Share(silent Silent) *Register {
 	r.silent = silent
 	return r
 }
+
+// Keep makes Redis keep the text for so long after each change, or longer if an earlier change said so.
+func (r *Register) Keep(kept time.Duration) { r.kept = strconv.FormatInt(kept.Milliseconds(), 10) }
 
 // keyOf returns the key that a seat has instead of a queue's.
 func keyOf(key, queue, tag string) string {

@@ -157,7 +157,7 @@ func TestOneAfterAnother(t *testing.T) {
 func TestLateText(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client()
-	r := New(client, "w", "late", "headgate:{late}:ledger", 0)
+	r := New(client, "w", "late", "headgate:{late}:ledger")
 	ctx := t.Context()
 	if _, err := r.begin(ctx); err != nil {
 		t.Fatal(err)
@@ -176,7 +176,7 @@ func TestLateText(t *testing.T) {
 func TestForgottenTerm(t *testing.T) {
 	t.Parallel()
 	client, ctx := redistest.Shared(t).Client(), t.Context()
-	one, two := New(client, "one", "forgotten", "headgate:{forgotten}:ledger", 0), New(client, "two", "forgotten", "headgate:{forgotten}:ledger", 0)
+	one, two := New(client, "one", "forgotten", "headgate:{forgotten}:ledger"), New(client, "two", "forgotten", "headgate:{forgotten}:ledger")
 	for _, r := range []*Register{one, two} {
 		if _, _, err := r.Read(ctx); err != nil {
 			t.Fatal(err)
@@ -201,14 +201,16 @@ func TestKept(t *testing.T) {
 	t.Parallel()
 	client, ctx := redistest.Shared(t).Client(), t.Context()
 	const kept = time.Hour
-	r := New(client, "w", "kept", "headgate:{kept}:ledger", kept)
+	r := New(client, "w", "kept", "headgate:{kept}:ledger")
 	left := func() time.Duration { return client.PTTL(ctx, r.seats[0].key).Val() }
-	for range 2 {
+	for _, keep := range []time.Duration{kept / 3, kept, kept / 3} {
+		before := left()
+		r.Keep(keep)
 		if _, err := r.Store(ctx, 7, "text"); err != nil {
 			t.Fatal(err)
 		}
-		if l := left(); l <= kept/2 || l > kept {
-			t.Errorf("after a change it expires in %v", l)
+		if l, want := left(), max(keep, before); l > want || l < want-kept/10 {
+			t.Errorf("after a change it expires in %v; want %v", l, want)
 		}
 	}
 	if err := Expire(ctx, client, "kept", "headgate:{kept}:ledger", time.Minute); err != nil || left() > time.Minute {
@@ -220,7 +222,7 @@ func TestKept(t *testing.T) {
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	client, ctx := redistest.Shared(t).Client(), t.Context()
-	r := New(client, "w", "damaged", "headgate:{damaged}:ledger", 0)
+	r := New(client, "w", "damaged", "headgate:{damaged}:ledger")
 	const want = "headgate:{damaged}:ledger is damaged: delete it, and what is shared there counts as lost"
 	key := r.seats[0].key
 	for _, text := range []string{"", "7 no text of a register", "1 w 1", "99999999999999999999 w 1 7 text", "1 w 99999999999999999999 7 text", "1 w 1 99999999999999999999 text", "1 w 1 text"} {
@@ -269,7 +271,7 @@ func TestSeatsOfACluster(t *testing.T) {
 			t.Errorf("the seats of %s are on %d nodes", queue, len(owners))
 		}
 	}
-	one, two := New(client, "one", "q", "headgate:{q}:ledger", 0), New(client, "two", "q", "headgate:{q}:ledger", 0)
+	one, two := New(client, "one", "q", "headgate:{q}:ledger"), New(client, "two", "q", "headgate:{q}:ledger")
 	step := func(r *Register, text, next string) {
 		t.Helper()
 		if got, _, err := r.Read(ctx); err != nil || got != text {

@@ -6,7 +6,7 @@
 -- ARGV[2]   term of the caller
 -- ARGV[3]   id of the caller
 -- ARGV[4]   "NUMBER JSON", the ledger to be stored in the term; '' to begin it
--- ARGV[5]   for how many ms it is kept; '' for ever
+-- ARGV[5]   for how many ms it is kept, at least; '' for ever
 -- Returns   {1 if it agrees, else 0; the latest term to which it agreed; the term in which its ledger was
 --           stored; the ledger if the caller begins a term: "NUMBER JSON", '' for none, '?' if it is damaged}
 -- Value     the latest term, its caller, the term in which the ledger was stored, and the ledger
@@ -27,6 +27,6 @@ if agrees and not late then
   latest, caller = ARGV[2], ARGV[3]
   if not begins then of, ledger = latest, ARGV[4] end
   local value = table.concat({latest, caller, of, ledger}, ' ')
-  if ARGV[5] == '' then plan('SET', KEYS[1], value) else plan('SET', KEYS[1], value, 'PX', ARGV[5]) end
+  if ARGV[5] == '' then plan('SET', KEYS[1], value) else plan('SET', KEYS[1], value, 'PX', int(math.max(tonumber(ARGV[5]), read('PTTL', KEYS[1])))) end
 end
 return {agrees and 1 or 0, tonumber(latest), tonumber(of), begins and ledger or ''}

@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/internal/partition"
 )
 
-// LedgerKept is how long a ledger is kept that may be of no use any more: longer than any window of a quota. What was used
-// of it is used, also by a queue or a budget of the same name that comes after.
+// LedgerKept is how long the ledger of a queue is kept after the queue was unregistered: longer than any window of a quota.
+// What was used of it is used, also by a queue of the same name that comes after.
 const LedgerKept = 400 * 24 * time.Hour
 
 // Ledger is the ledger of a limit, as it is stored beside others.
