@@ -191,7 +191,7 @@ func (s *session) prepare() {
 	calendars := map[string]*effective.Calendars{}
 	for _, of := range s.queues {
 		if of.From != nil {
-			s.movers = append(s.movers, &mover.Mover{Of: of, Worker: s.id, Longest: lease, Redis: s.redis, Logger: s.logger})
+			s.movers = append(s.movers, &mover.Mover{Of: of, Worker: s.id, Longest: lease, Redis: s.redis, Replicated: client.replicas.run, Logger: s.logger})
 		}
 		for _, name := range of.Names() {
 			replans := newReplans()

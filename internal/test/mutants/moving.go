@@ -39,6 +39,10 @@ var movingMutants = []mutant{
 		"no fence", "who was stopped does not set back what is used of limits", "queue/internal/mover TestLateRequests",
 	},
 	{
+		"queue/internal/mover/carry.go", `reply, err := c.write(ctx, store.MoveInScript, to, in...)`, `reply, err := store.MoveInScript.Run(ctx, c.Redis, store.ScriptKeys(to), in...)`,
+		"missing condition", "no job is deleted before a replica has it where it goes", "queue TestReplicatedTenantsMove",
+	},
+	{
 		"queue/internal/mover/rest.go", `if err := c.values(ctx, keys[tenant], &there); err != nil {`, `if err := c.values(ctx, keys[tenant][:0], &there); err != nil {`,
 		"missing write", "what is used of limits moves", "queue/internal/mover TestMove",
 	},

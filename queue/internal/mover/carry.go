@@ -254,6 +254,9 @@ func (c *carrier) put(ctx context.Context, ids []string) error {
 				bytes += all[n].size()
 				n++
 			}
+			if err := c.keep(ctx); err != nil {
+				return err
+			}
 			if err := c.putSome(ctx, to, all[:n]); err != nil {
 				return err
 			}
@@ -273,24 +276,16 @@ func (c *carrier) putSome(ctx context.Context, to string, jobs []onItsWay) error
 		tenants[job.id] = job.tenant
 	}
 	done := []any{c.home, c.token}
-	err := c.do(ctx, func(ctx context.Context) error {
-		reply, err := store.MoveInScript.Run(ctx, c.Redis, store.ScriptKeys(to), in...)
-		if err != nil {
-			return err
-		}
-		for _, id := range reply.([]any) {
-			done = append(done, id, tenants[id.(string)])
-		}
-		return nil
-	})
+	reply, err := c.write(ctx, store.MoveInScript, to, in...)
 	if err != nil {
 		return err
+	}
+	for _, id := range reply.([]any) {
+		done = append(done, id, tenants[id.(string)])
 	}
 	if len(done) < 2+2*len(jobs) {
 		return cmp.Or(c.lead(ctx), fmt.Errorf("%d of %d jobs cannot be put into %s: %w", len(jobs)-(len(done)-2)/2, len(jobs), to, errNotArrived))
 	}
-	return c.do(ctx, func(ctx context.Context) error {
-		_, err := store.MoveDoneScript.Run(ctx, c.Redis, store.ScriptKeys(c.home), done...)
-		return err
-	})
+	_, err = c.write(ctx, store.MoveDoneScript, c.home, done...)
+	return err
 }

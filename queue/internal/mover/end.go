@@ -101,11 +101,7 @@ func (m *Mover) remove(ctx context.Context, homes []string) error {
 		return err
 	}
 	for _, home := range homes {
-		var jobs any
-		err := m.do(ctx, func(ctx context.Context) (err error) {
-			jobs, err = store.UnregisterScript.Run(ctx, m.Redis, store.ScriptKeys(home), home, true, m.Of.Sum())
-			return err
-		})
+		jobs, err := m.write(ctx, store.UnregisterScript, home, home, true, m.Of.Sum())
 		if err != nil {
 			return err
 		}

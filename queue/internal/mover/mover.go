@@ -10,11 +10,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/internal/redisscript"
 	"github.com/headgate/headgate/internal/wait"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/seats"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
 )
 
 // Mover moves the tenants of a queue, as long as no other worker does.
@@ -25,9 +27,14 @@ type Mover struct {
 	Redis   redis.UniversalClient
 	Logger  *slog.Logger
 
-	calendars map[string]*effective.Calendars // by partition
-	led       time.Time                       // when it last took the role
-	register  *seats.Register                 // the ledger of the shared limits; nil until it is used
+	// Replicated runs a script in a partition and waits until a replica has what it wrote. It is needed for queues
+	// with [limits.Replicated].
+	Replicated func(ctx context.Context, script *redisscript.Script, home string, args ...any) (any, error)
+
+	replicated bool                            // the queue has limits.Replicated
+	calendars  map[string]*effective.Calendars // by partition
+	led        time.Time                       // when it last took the role
+	register   *seats.Register                 // the ledger of the shared limits; nil until it is used
 }
 
 const roleLasts = 5 * time.Second
@@ -73,6 +80,9 @@ func (m *Mover) move(ctx context.Context) error {
 		return err
 	}
 	if err := m.lead(ctx); err != nil {
+		return err
+	}
+	if err := m.readDurability(ctx, m.Of.Queue); err != nil {
 		return err
 	}
 	if !ended {
@@ -154,6 +164,29 @@ func (m *Mover) do(ctx context.Context, send func(ctx context.Context) error) er
 	return store.Patient(ctx, func() error { return send(ctx) })
 }
 
+// readDurability reads whether what is written in a move needs a replica.
+func (m *Mover) readDurability(ctx context.Context, home string) error {
+	return m.do(ctx, func(ctx context.Context) error {
+		q, err := effective.ReadQueue(ctx, m.Redis, home)
+		m.replicated = q.Durability == limits.Replicated
+		return err
+	})
+}
+
+// write runs a script in a partition. In a replicated queue it succeeds only when a replica has what the script wrote:
+// otherwise jobs that the next step deletes in another partition would be lost if this one failed over.
+func (m *Mover) write(ctx context.Context, script *redisscript.Script, home string, args ...any) (reply any, err error) {
+	err = m.do(ctx, func(ctx context.Context) (err error) {
+		if m.replicated {
+			reply, err = m.Replicated(ctx, script, home, args...)
+		} else {
+			reply, err = script.Run(ctx, m.Redis, store.ScriptKeys(home), args...)
+		}
+		return err
+	})
+	return reply, err
+}
+
 // hash reads a hash as [Mover.do] does.
 func (m *Mover) hash(ctx context.Context, key string) (fields map[string]string, err error) {
 	err = m.do(ctx, func(ctx context.Context) (err error) {
@@ -171,17 +204,17 @@ const endedField = "*ended"
 // published it has to finish that.
 func (m *Mover) published(ctx context.Context) (ended bool, err error) {
 	for i, home := range m.Of.Names() {
-		var limits *redis.SliceCmd
+		var stored *redis.SliceCmd
 		var mark *redis.StringCmd
 		err := m.do(ctx, func(ctx context.Context) error {
 			pipe := m.Redis.Pipeline()
-			limits, mark = pipe.HMGet(ctx, store.Key(home, "limits"), "*", store.PinsField), pipe.HGet(ctx, store.MovesKey(home), endedField)
+			stored, mark = pipe.HMGet(ctx, store.Key(home, "limits"), "*", store.PinsField), pipe.HGet(ctx, store.MovesKey(home), endedField)
 			return store.Execute(ctx, pipe)
 		})
 		if err != nil {
 			return false, err
 		}
-		text := store.Texts(limits.Val())
+		text := store.Texts(stored.Val())
 		l, err := store.LayoutOf(m.Of.Queue, text[0], text[1])
 		switch {
 		case err != nil:

@@ -127,13 +127,10 @@ func (m *Mover) with(ctx context.Context, home, tenant, state string, all writes
 		for _, words := range some {
 			args = append(append(args, len(words)), words...)
 		}
-		err := m.do(ctx, func(ctx context.Context) error {
-			reply, err := store.MoveWithScript.Run(ctx, m.Redis, store.ScriptKeys(home), args...)
-			if err == nil && reply != int64(1) {
-				return errNotArrived
-			}
-			return err
-		})
+		reply, err := m.write(ctx, store.MoveWithScript, home, args...)
+		if err == nil && reply != int64(1) {
+			err = errNotArrived
+		}
 		if err != nil {
 			return err
 		}

@@ -183,6 +183,9 @@ func (m *Mover) round(ctx context.Context, home string, tenants []string, patien
 	if err := m.lead(ctx); err != nil {
 		return nil, err
 	}
+	if err := m.ready(ctx, home, tenants); err != nil {
+		return nil, err
+	}
 	if tenants, err = m.set(ctx, home, "", store.MoveStop, tenants); err != nil {
 		return nil, err
 	}
@@ -215,6 +218,20 @@ func (m *Mover) round(ctx context.Context, home string, tenants []string, patien
 	return busy, m.carry(ctx, home, token, gone)
 }
 
+// ready returns an error if one of the partitions of a round needs a replica and none answers: the tenants would stand
+// still for as long.
+func (m *Mover) ready(ctx context.Context, home string, tenants []string) error {
+	if !m.replicated {
+		return nil
+	}
+	for _, one := range append(slices.Collect(maps.Keys(m.byDestination(home, tenants))), home) {
+		if _, err := m.write(ctx, store.MoveScript, one, one, m.Of.Sum(), "", ""); err != nil { // for no tenant, so it writes nothing
+			return err
+		}
+	}
+	return nil
+}
+
 // set sets the state of those tenants that have a state, and returns who has the new one.
 func (m *Mover) set(ctx context.Context, home, from, to string, tenants []string) (have []string, err error) {
 	for some := range slices.Chunk(tenants, atATime) {
@@ -222,18 +239,12 @@ func (m *Mover) set(ctx context.Context, home, from, to string, tenants []string
 		for _, tenant := range some {
 			args = append(args, tenant)
 		}
-		err := m.do(ctx, func(ctx context.Context) error {
-			reply, err := store.MoveScript.Run(ctx, m.Redis, store.ScriptKeys(home), args...)
-			if err != nil {
-				return err
-			}
-			for _, tenant := range reply.([]any) {
-				have = append(have, tenant.(string))
-			}
-			return nil
-		})
+		reply, err := m.write(ctx, store.MoveScript, home, args...)
 		if err != nil {
 			return nil, err
+		}
+		for _, tenant := range reply.([]any) {
+			have = append(have, tenant.(string))
 		}
 	}
 	return have, nil
@@ -345,6 +356,10 @@ func (m *Mover) replan(ctx context.Context, home string, tenants []string) error
 // carry takes all that tenants have from a partition that they have left to those where they arrive.
 func (m *Mover) carry(ctx context.Context, home, token string, tenants []string) error {
 	c := &carrier{Mover: m, home: home, token: token, to: map[string]string{}}
+	// The limits may have changed since. From now on the partition takes no more jobs of these tenants.
+	if err := m.readDurability(ctx, home); err != nil {
+		return err
+	}
 	arriving := map[string][]string{} // who is not among them has arrived before
 	for to, some := range m.byDestination(home, tenants) {
 		var err error
