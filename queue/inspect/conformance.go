@@ -31,8 +31,8 @@ type Conformance struct {
 	Buckets []ConformanceBucket
 	Total   int // how many buckets there are
 
-	// Missed has the hours in which calls were not counted: their workers told of them later than 15 minutes after
-	// others, or all workers were gone for so long that the record of calls was cut.
+	// Missed has the hours in which calls were not counted: their workers reported them later than 15 minutes or 50,000
+	// calls after others, or all workers were gone for so long that the record of calls was cut.
 	Missed []time.Time
 }
 

@@ -7,16 +7,28 @@ var conformanceMutants = []mutant{
 		"off by one", "a window has its length", "queue/internal/conformance TestRule",
 	},
 	{
-		"queue/internal/conformance/window.go", `known := w.calls[n-1].At - Late`, `known := w.calls[n-1].At`,
+		"queue/internal/conformance/window.go", `missed = from(calls, max(w.newest()-Late, w.since))`, `missed = from(calls, max(w.newest(), w.since))`,
 		"missing condition", "late calls are counted in their place", "queue/internal/conformance TestWindow",
 	},
 	{
-		"queue/internal/conformance/window.go", `due := w.calls[len(w.calls)-1].At - Late // no call comes before`, `due := w.calls[len(w.calls)-1].At`,
+		"queue/internal/conformance/window.go", `due := max(w.newest()-Late, w.since) // no call that comes before is counted`, `due := w.newest()`,
 		"missing condition", "what late calls are counted with stays", "queue/internal/conformance TestWindow",
 	},
 	{
-		"queue/internal/conformance/window.go", `w.calls[n-1].N = sum(w.calls[:n])`, `w.calls[n-1].N = int64(n)`,
+		"queue/internal/conformance/window.go", `w.calls[joined-1].N += c.N`, `w.calls[joined-1].N++`,
 		"rounding", "calls that are joined keep what they took", "queue/internal/conformance TestWindow",
+	},
+	{
+		"queue/internal/conformance/window.go", `first := max(w.insert(calls), from(w.calls, w.since))`, `first := w.insert(calls)`,
+		"missing condition", "no window of joined calls counts too much", "queue/internal/conformance TestWindow",
+	},
+	{
+		"queue/internal/conformance/window.go", `tooMany := len(w.calls) > most`, `tooMany := false`,
+		"missing condition", "what is kept of a window has a bound", "queue/internal/conformance TestManyCalls",
+	},
+	{
+		"queue/internal/conformance/window.go", `return slices.Insert(slices.Clone(w.calls), 0, Call{At: w.since})`, `return w.calls`,
+		"missing write", "who counts next knows which calls are joined", "queue/internal/conformance TestWindow",
 	},
 	{
 		"queue/internal/conformance/hours.go", `if n > h.Most || n == h.Most && allowed < h.Allowed {`, `if n > h.Most && h.Over == nil {`,

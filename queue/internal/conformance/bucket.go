@@ -23,28 +23,28 @@ type bucket struct {
 // add counts calls, and returns the writes of conformance.lua that keep what changed, and how many calls were late.
 func (b *bucket) add(name string, calls []Call, now int64) (writes []any, late int) {
 	changed := map[int64]bool{}
-	counted := b.window.Add(b.rule.Span, calls, func(at, n, last int64) {
+	kept, late := b.window.Add(b.rule.Span, calls, func(at, n, last int64) {
 		if b.days[at/Day].note(at, n, b.allowed(at, last)) {
 			changed[at/Day] = true
 		}
 	})
-	if len(counted) == 0 {
-		return nil, len(calls)
+	if len(kept) == 0 {
+		return nil, late
 	}
-	text, last := writeCalls(b.last, counted)
+	text, last := writeCalls(b.last, kept)
 	b.last, b.grown = last, b.grown+len(text)
 	what, ms := "sent", int64(0)
 	if lasts := b.rule.lasts(); b.grown > 2*b.size+256 || now+lasts > b.lasts {
 		// For longer than needed, so that this is rare.
 		what, ms, b.lasts = "all", 2*lasts/1000, now+2*lasts
-		text, b.last = writeCalls(0, b.window.calls)
+		text, b.last = writeCalls(0, b.window.kept())
 		b.size, b.grown = len(text), 0
 	}
 	writes = append(writes, what, name, text, ms)
 	for _, day := range slices.Sorted(maps.Keys(changed)) {
 		writes = append(writes, "hours", name, time.UnixMicro(day*Day).UTC().Format(time.DateOnly), b.days[day].String())
 	}
-	return writes, len(calls) - len(counted)
+	return writes, late
 }
 
 // allowed returns what the limit allowed in a window that ended at a moment. A call may become known after the limit has

@@ -3,7 +3,8 @@ package conformance
 import "encoding/binary"
 
 // A window is kept as varints: of each call the µs since the one before, which may be less than 0, and what it took.
-// Calls of one permit, which most are, have it in the last bit of the first number.
+// Calls of one permit, which most are, have it in the last bit of the first number. A call that takes nothing is the moment
+// before which calls are joined.
 
 // writeCalls returns the text of calls that follow one at last, and the moment of the last of them.
 func writeCalls(last int64, calls []Call) (text []byte, end int64) {

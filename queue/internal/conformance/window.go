@@ -41,43 +41,52 @@ func (s Span) begin(at int64) int64 {
 func (s Span) slides() bool { return !s.Fixed && s.Starts == nil }
 
 // Window has the calls of a limit that windows still count. The zero Window has none.
-type Window struct{ calls []Call }
+type Window struct {
+	calls []Call // ascending; each of those before since stands for all calls of a slice of time
+	since int64  // from when calls are kept one by one; 0: all of them are
+	most  int    // how many are kept; 0: maxCalls
+}
 
-// maxCalls is how many calls a window keeps one by one.
+// maxCalls is how many calls a window keeps. When there are more, at least the newer half stays one by one.
 const maxCalls = 100_000
 
 // Add adds calls in any order. For each window that a call of these is in, and that ends with a call, it tells when it
-// ends, what was taken in it, and what of that by its last call. It returns the calls without those that came too late to be counted.
-func (w *Window) Add(span Span, calls []Call, tell func(at, n, last int64)) (counted []Call) {
+// ends, what was taken in it, and what of that by its last call. It tells nothing of windows that end with a call that is
+// not kept one by one any more. It returns the calls that it keeps, and how many came too late to be counted: some of these
+// are kept, because they are also in windows that end later.
+func (w *Window) Add(span Span, calls []Call, tell func(at, n, last int64)) (kept []Call, missed int) {
 	calls = slices.Clone(calls)
 	slices.SortStableFunc(calls, func(a, b Call) int { return cmp.Compare(a.At, b.At) })
-	if n := len(w.calls); n > 0 {
-		known := w.calls[n-1].At - Late
-		calls = calls[sort.Search(len(calls), func(i int) bool { return calls[i].At >= known }):]
-	}
+	missed = from(calls, max(w.newest()-Late, w.since))
+	calls = calls[from(calls, w.newest()-Late):]
 	if len(calls) == 0 {
-		return nil
+		return nil, missed
 	}
-	first := w.insert(calls)
-	from, in := first, int64(0)
+	first := max(w.insert(calls), from(w.calls, w.since))
+	oldest, in := first, int64(0)
 	for i := first; i < len(w.calls); i++ {
 		begin := span.begin(w.calls[i].At)
 		if i == first {
-			for from > 0 && w.calls[from-1].At >= begin {
-				from--
-				in += w.calls[from].N
+			for oldest > 0 && w.calls[oldest-1].At >= begin {
+				oldest--
+				in += w.calls[oldest].N
 			}
 		}
 		in += w.calls[i].N
-		for ; w.calls[from].At < begin; from++ {
-			in -= w.calls[from].N
+		for ; w.calls[oldest].At < begin; oldest++ {
+			in -= w.calls[oldest].N
 		}
 		if i+1 == len(w.calls) || w.calls[i+1].At > w.calls[i].At { // of calls of one moment, the last one has all
 			tell(w.calls[i].At, in, w.last(i))
 		}
 	}
 	w.forget(span)
-	return calls
+	return calls, missed
+}
+
+// from returns the index of the first of sorted calls that is not before a moment.
+func from(calls []Call, at int64) int {
+	return sort.Search(len(calls), func(i int) bool { return calls[i].At >= at })
 }
 
 // last returns what the last call of a moment took, of which w.calls[i] is the latest record: there are others of what
@@ -95,12 +104,26 @@ func (w *Window) newest() int64 {
 	if len(w.calls) == 0 {
 		return 0
 	}
-	return w.calls[len(w.calls)-1].At
+	return max(w.calls[len(w.calls)-1].At, w.since-1) // it may be joined with earlier ones
 }
 
-// fill sets the calls of an empty window.
+// kept returns the calls in the form in which they are stored: a call that takes nothing says from when they are kept one
+// by one.
+func (w *Window) kept() []Call {
+	if w.since == 0 {
+		return w.calls
+	}
+	return slices.Insert(slices.Clone(w.calls), 0, Call{At: w.since})
+}
+
+// fill sets the calls of an empty window to those that were stored.
 func (w *Window) fill(calls []Call) {
-	w.calls = calls
+	for _, c := range calls {
+		if c.N == 0 {
+			w.since = max(w.since, c.At)
+		}
+	}
+	w.calls = slices.DeleteFunc(calls, func(c Call) bool { return c.N == 0 })
 	slices.SortStableFunc(w.calls, func(a, b Call) int { return cmp.Compare(a.At, b.At) })
 }
 
@@ -113,40 +136,34 @@ func (w *Window) insert(calls []Call) (first int) {
 }
 
 // forget drops what no window counts any more into which a call can still come, and joins calls that are in the same
-// windows.
+// windows, or of which there are too many.
 func (w *Window) forget(span Span) {
-	due := w.calls[len(w.calls)-1].At - Late // no call comes before
-	gone := sort.Search(len(w.calls), func(i int) bool { return w.calls[i].At >= span.begin(due) })
-	w.calls = slices.Delete(w.calls, 0, gone)
-	if span.slides() {
-		w.join()
-		return
+	most := cmp.Or(w.most, maxCalls)
+	tooMany := len(w.calls) > most
+	if tooMany {
+		w.since = max(w.since, w.calls[len(w.calls)-most/2-1].At+1)
 	}
-	n := sort.Search(len(w.calls), func(i int) bool { return w.calls[i].At > due })
-	if n < 2 {
-		return
+	due := max(w.newest()-Late, w.since) // no call that comes before is counted
+	w.calls = slices.Delete(w.calls, 0, from(w.calls, span.begin(due)))
+	switch {
+	case !span.slides():
+		w.join(due, math.MaxInt64) // all in the window that holds due: what was before it has just been dropped
+	case tooMany:
+		w.join(due, span.Length/int64(most/4)+1)
 	}
-	// They all are in the window that holds due: what was before it has just been dropped.
-	w.calls[n-1].N = sum(w.calls[:n])
-	w.calls = slices.Delete(w.calls, 0, n-1)
 }
 
-// join makes one of each two of the older calls, at the later moment, if there are too many: a window that begins
-// between the two counts both.
-func (w *Window) join() {
-	if len(w.calls) <= maxCalls {
-		return
+// join makes one call of those of each slice of time before a moment, at the earliest of their moments: a window that begins
+// later leaves all of them out, so no window counts too much.
+func (w *Window) join(before, slice int64) {
+	n, joined := from(w.calls, before), 0
+	for i, c := range w.calls[:n] {
+		if i > 0 && w.calls[joined-1].At/slice == c.At/slice {
+			w.calls[joined-1].N += c.N
+		} else {
+			w.calls[joined] = c
+			joined++
+		}
 	}
-	half := w.calls[:maxCalls/2]
-	for i := 0; i < len(half); i += 2 {
-		half[i/2] = Call{half[i+1].At, half[i].N + half[i+1].N}
-	}
-	w.calls = slices.Delete(w.calls, len(half)/2, len(half))
-}
-
-func sum(calls []Call) (n int64) {
-	for _, c := range calls {
-		n += c.N
-	}
-	return n
+	w.calls = slices.Delete(w.calls, joined, n)
 }

@@ -1,7 +1,7 @@
 package conformance
 
 import (
-	"cmp"
+	"maps"
 	"slices"
 	"testing"
 
@@ -23,7 +23,8 @@ func counted(span Span, calls []Call, hour func(at int64) int64) map[int64]int64
 	return most
 }
 
-// TestWindow: calls that become known in any order, in any pieces, are counted as if all were known at once.
+// TestWindow: calls that become known in any order, in any pieces, are counted as if all were known at once. A window
+// that keeps only a few calls never counts more than that, and the same until it joins some of them.
 func TestWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const second = int64(1e6)
@@ -36,7 +37,7 @@ func TestWindow(t *testing.T) {
 			span = Span{Starts: []int64{-length, 0, length, 3 * length}}
 		}
 		hour := func(at int64) int64 { return at / (Late / 3) }
-		var w Window
+		w := Window{most: rapid.SampledFrom([]int{0, 4, 6, 9, 16}).Draw(t, "most")}
 		var all []Call
 		most, newest, late := map[int64]int64{}, int64(0), 0
 		for range rapid.IntRange(1, 12).Draw(t, "rounds") {
@@ -48,34 +49,84 @@ func TestWindow(t *testing.T) {
 				calls = append(calls, Call{At: max(newest+ahead-back, 0), N: rapid.Int64Range(1, 3).Draw(t, "n")})
 			}
 			for _, c := range calls {
-				if len(all) > 0 && c.At < newest-Late {
+				switch {
+				case len(all) > 0 && c.At < newest-Late:
 					late++
-				} else {
-					all = append(all, c)
+					continue
+				case c.At < w.since:
+					late++ // later windows count it
 				}
+				all = append(all, c)
 			}
 			for _, c := range all {
 				newest = max(newest, c.At)
 			}
-			counted := w.Add(span, calls, func(at, n, _ int64) { most[hour(at)] = max(most[hour(at)], n) })
-			late -= len(calls) - len(counted)
+			_, missed := w.Add(span, calls, func(at, n, _ int64) { most[hour(at)] = max(most[hour(at)], n) })
+			late -= missed
+			if w.most > 0 && len(w.calls) > w.most {
+				t.Fatalf("it keeps %d calls; want at most %d", len(w.calls), w.most)
+			}
+			if rapid.Bool().Draw(t, "another worker goes on") {
+				text, _ := writeCalls(0, w.kept())
+				calls, _ := readCalls(text)
+				w = Window{most: w.most}
+				w.fill(calls)
+			}
 		}
 		if late != 0 {
 			t.Fatalf("%d more calls were late than it says", late)
 		}
 		want := counted(span, all, hour)
-		for _, h := range slices.SortedFunc(func(yield func(int64) bool) {
-			for h := range want {
-				if !yield(h) {
-					return
-				}
-			}
-		}, cmp.Compare[int64]) {
-			if most[h] != want[h] {
+		for _, h := range slices.Sorted(maps.Keys(want)) {
+			if most[h] > want[h] || most[h] < want[h] && w.since == 0 {
 				t.Fatalf("hour %d: %d; want %d", h, most[h], want[h])
 			}
 		}
 	})
+}
+
+// TestManyCalls: of more calls than a window keeps one by one, the most in a window is never too high, and too low by the
+// calls of one slice of it at most. That also holds for calls that become known late or are given back.
+func TestManyCalls(t *testing.T) {
+	const (
+		most  = 4000
+		every = int64(100_000) // µs from call to call
+	)
+	for name, length := range map[string]int64{ // in calls
+		"a window of more calls than it keeps":        2 * most,
+		"a window of about as many calls as it keeps": most,
+		"a short window, of which many are kept":      10,
+	} {
+		w, span, at := Window{most: most}, Span{Length: length * every}, int64(Late)
+		var told int64
+		add := func(calls ...Call) (missed int) {
+			_, missed = w.Add(span, calls, func(_, n, _ int64) { told = max(told, n) })
+			if len(w.calls) > most {
+				t.Fatalf("%s: it keeps %d calls; want at most %d", name, len(w.calls), most)
+			}
+			return missed
+		}
+		missed := 0
+		for i := range 12 * most {
+			at += every
+			missed += add(Call{at, 1})
+			if i > most && i%100 == 0 { // a call that becomes known when a quarter of those that are kept are newer, and was given back
+				missed += add(Call{at - most/4*every, 1}, Call{at - most/4*every, -1})
+			}
+		}
+		if low := length - told; missed != 0 || low < 0 || low > length*4/most+1 {
+			t.Errorf("%s: %d calls, of which %d were missed; want %d", name, told, missed, length)
+		}
+		if missed := add(Call{w.since - 1, 1}); missed != 1 {
+			t.Errorf("%s: %d calls are missed; want the one that is older than those that are kept one by one", name, missed)
+		}
+		add(Call{w.since - 1, -1})
+		before := told
+		told = 0
+		if add(Call{w.since - 1, -5}, Call{at, 1}); length > most && told > before-4 || told > before+1 {
+			t.Errorf("%s: %d calls after 5 were given back, and %d before", name, told, before)
+		}
+	}
 }
 
 // TestLastOfAMoment: what the last call of a window took is not what was given back of it, or settled. A leaky bucket
