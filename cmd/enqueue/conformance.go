@@ -176,6 +176,8 @@ func causeText(c inspect.Cause) string {
 		return fmt.Sprintf("%s changed it at %s from %s to %s%s", c.Actor, at, cmp.Or(c.Before, "none"), cmp.Or(c.After, "none"), because)
 	case inspect.CausedByEnd:
 		return fmt.Sprintf("the override of %s ended at %s%s", c.Actor, at, because)
+	case inspect.CauseUnknown:
+		return "not known, because the audit has all changes only since " + c.At.Local().Format("2006-01-02 15:04")
 	default:
 		return "what was used of it was lost from Redis at " + at
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
@@ -63,5 +64,14 @@ func TestConformance(t *testing.T) {
 		if out, errText, code := show(args...); code != exitUsage || !strings.Contains(errText, want) || out != "" {
 			t.Errorf("%v: %q %q %d", args, out, errText, code)
 		}
+	}
+}
+
+// TestUnknownCause: a violation that is older than the audit is not said to have no cause.
+func TestUnknownCause(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 28, 4, 12, 0, 0, time.Local)
+	if got := causes([]inspect.Cause{{What: inspect.CauseUnknown, At: at}}); got != "not known, because the audit has all changes only since 2026-11-28 04:12" {
+		t.Errorf("%q", got)
 	}
 }

@@ -80,7 +80,7 @@ const (
 	// CausedByRun: an operator ran jobs at once, beyond their limits.
 	CausedByRun CauseKind = "run"
 
-	// CausedByChange: the limit was changed, so calls that left before it were allowed by another one.
+	// CausedByChange: the limit was changed, and not only raised, so calls that left before it were allowed by another one.
 	CausedByChange CauseKind = "changed"
 
 	// CausedByEnd: the same, because an override ended.
@@ -88,6 +88,9 @@ const (
 
 	// CausedByLoss: what was used of the limits was lost from Redis.
 	CausedByLoss CauseKind = "lost"
+
+	// CauseUnknown: the audit may have had a cause, but has all changes only from At on.
+	CauseUnknown CauseKind = "unknown"
 )
 
 // ConformanceQuery says what [ReadConformance] returns.

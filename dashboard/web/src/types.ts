@@ -74,7 +74,7 @@ export interface Provider {
 	quotas?: Quota[] | null;
 }
 export interface History { queue: string; step_seconds: number; from: string; points: { sent: number; allowed?: number; waiting: number; answers: Answers }[] }
-export interface ViolationCause { what: 'run' | 'changed' | 'ended' | 'lost'; at: string; actor?: string; reason?: string; before?: string; after?: string }
+export interface ViolationCause { what: 'run' | 'changed' | 'ended' | 'lost' | 'unknown'; at: string; actor?: string; reason?: string; before?: string; after?: string }
 export interface ConformanceHour { at: string; most: number; allowed: number; over?: { at: string; took: number; allowed: number; causes: ViolationCause[] } }
 export interface ConformanceBucket { limit: string; values: Record<string, string>; window_seconds?: number; hours: ConformanceHour[] }
 /** How calls kept to the limits of a queue. */

@@ -144,10 +144,22 @@ var conformanceMutants = []mutant{
 	},
 	{
 		"queue/operate/causes.go", `if own && e.Tenant != "" && e.Tenant != tenant {`, `if own && tenant == "" {`,
-		"missing condition", "what happened to others explains nothing", "queue TestViolationsAreNamed",
+		"missing condition", "what happened to others explains nothing", "queue/operate TestCauses$",
 	},
 	{
-		"queue/operate/causes.go", `if name := nameIn(e, b.Limit); e.Before[name] == "" && e.After[name] != "" { // it is new`, `if false {`,
-		"missing condition", "a limit that is new was not lowered", "queue TestViolationsAreNamed",
+		"queue/operate/causes.go", `isNew := e.Before[name] == "" && e.After[name] != ""`, `isNew := name == ""`,
+		"missing condition", "a limit that is new was not lowered", "queue/operate TestCauses$",
+	},
+	{
+		"queue/operate/causes.go", `return err == nil && failed == nil && less <= more`, `return err == nil && failed == nil && less == more`,
+		"missing condition", "a limit that was raised explains no excess", "queue/operate TestCauses$",
+	},
+	{
+		"queue/operate/causes.go", `return c.groups[tenant] == group || slices.ContainsFunc(c.entries[:i], func(e AuditEntry) bool { return e.Before[tenant+": in group"] == group })`, `return i >= 0`,
+		"missing condition", "jobs of other groups explain nothing", "queue/operate TestRunsOfOthers",
+	},
+	{
+		"queue/operate/causes.go", `if len(all) == 0 && began.Add(-runTakes).Before(c.from) {`, `if false {`,
+		"missing condition", "a cause that the audit may have dropped is not denied", "queue/operate TestCausesBeforeTheAudit",
 	},
 }

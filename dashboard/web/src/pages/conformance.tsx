@@ -72,6 +72,7 @@ function Why({ cause: c }: { cause: ViolationCause }) {
 		case 'run': return <p><bdi>{c.actor}</bdi> ran jobs at once at {at}.{reason}</p>;
 		case 'changed': return <p><bdi>{c.actor}</bdi> changed it at {at}: <s>{c.before ?? 'none'}</s> {c.after ?? 'none'}.{reason}</p>;
 		case 'ended': return <p>The override of <bdi>{c.actor}</bdi> ended at {at}.{reason}</p>;
+		case 'unknown': return <p>Not known: the audit has all changes only since {at}.</p>;
 		default: return <p>What was used of it was lost from Redis at {at}.</p>;
 	}
 }
@@ -116,6 +117,7 @@ function causeText(c: ViolationCause): string {
 		case 'run': return `${c.actor} ran jobs at once at ${c.at}${because}`;
 		case 'changed': return `${c.actor} changed it at ${c.at} from ${c.before ?? 'none'} to ${c.after ?? 'none'}${because}`;
 		case 'ended': return `the override of ${c.actor} ended at ${c.at}${because}`;
+		case 'unknown': return `not known, because the audit has all changes only since ${c.at}`;
 		default: return `what was used of it was lost from Redis at ${c.at}`;
 	}
 }
