@@ -40,7 +40,6 @@ type Auditor struct {
 	counted map[string]string  // by partition: up to which entry of its events; and "*", how often calls were counted
 	buckets map[string]*bucket // by "LIMIT:VALUES"; and Missed, which has only hours
 	now     time.Time          // of Redis, when calls are counted
-	last    int64              // when they were counted before, Unix µs
 	entries int                // of the events, how many are read at a time
 	pages   *pages             // of arrivals; nil: not read
 	limits  map[string]*inForce
@@ -67,11 +66,10 @@ func (a *Auditor) Forget() {
 
 // Count counts the calls of all partitions that became known since the last time.
 func (a *Auditor) Count(ctx context.Context) (err error) {
-	last := a.now
 	if a.now, err = store.Time(ctx, a.redis, store.Key(a.of.Queue, "limits")); err != nil {
 		return fmt.Errorf("count the calls of %s: %w", a.of.Queue, err)
 	}
-	a.last, a.limits = last.UnixMicro(), map[string]*inForce{}
+	a.limits = map[string]*inForce{}
 	var errs []error
 	for _, home := range a.of.Names() {
 		for range mostPieces { // the rest is counted the next time
@@ -303,9 +301,9 @@ func (a *Auditor) load(ctx context.Context, taken map[string]*takings) error {
 		want(name, days...)
 		b := a.buckets[name]
 		if b.rule.length() > 0 && b.rule.fixed != t.rule.fixed {
-			b.before, b.since, b.until = b.rule, a.last, a.now.UnixMicro()
+			b.before, b.since, b.until = b.rule, b.known, a.now.UnixMicro()
 		}
-		b.rule = t.rule // its calendar goes on
+		b.rule, b.known = t.rule, a.now.UnixMicro() // also if it is the same: its calendar goes on
 	}
 	if len(all) == 0 {
 		return nil

@@ -410,6 +410,34 @@ func TestLimitThatWasRaised(t *testing.T) {
 	}
 }
 
+// TestCallsThatEndLateAfterARaise: what a raised limit allowed was allowed, even if calls of other tenants were counted
+// before these calls ended.
+func TestCallsThatEndLateAfterARaise(t *testing.T) {
+	t.Parallel()
+	rule := limits.Limit{Name: "tenant", Algorithm: throttle.SlidingWindowLog, Rate: throttle.Rate{Count: 2, Period: time.Minute}, Per: []string{"tenant"}}
+	a := startAudited(t, 1, rule)
+	auditor := NewAuditor(a.of, a.client)
+	now := func() int64 { return a.client.Time(t.Context()).Val().UnixMicro() }
+	a.event("", told{tenant: "a", at: now(), cost: 1})
+	a.count(auditor)
+	rule.Rate.Count = 20
+	a.publish(a.of.Queue, []limits.Limit{rule})
+	left := now()
+	a.event("", told{tenant: "b", at: now(), cost: 1})
+	a.count(auditor)
+	for i := range int64(4) {
+		a.event("", told{tenant: "a", at: left + i, cost: 1})
+	}
+	a.count(auditor)
+	got := ""
+	for day := left / Day; day <= (left+1e6)/Day; day++ {
+		got += a.hours(day)["tenant:a"]
+	}
+	if !strings.HasSuffix(got, " 5 20") {
+		t.Errorf("%q; want 5 of 20", got)
+	}
+}
+
 // TestKeptCallsThatExpired: after an idle time Redis has forgotten the calls of a bucket, and the worker has not.
 func TestKeptCallsThatExpired(t *testing.T) {
 	t.Parallel()

@@ -10,9 +10,10 @@ import (
 type bucket struct {
 	window Window
 	rule   Rule
+	known  int64           // when the rule was last read
 	before Rule            // the rule until it changed,
-	since  int64           // which was after since, when calls had been counted before
-	until  int64           // and before until, when it was first known; 0: it did not change
+	since  int64           // which was after since, when it was last known not to have changed
+	until  int64           // and before until, when the change was first known; 0: it did not change
 	last   int64           // moment of the latest call that is kept
 	size   int             // bytes that were kept when all calls were written
 	grown  int             // bytes that were kept since
@@ -48,7 +49,7 @@ func (b *bucket) add(name string, calls []Call, now int64) (writes []any, late i
 }
 
 // allowed returns what the limit allowed in a window that ended at a moment. A call may become known after the limit has
-// changed. When it changed is known only to some seconds, in which the larger one counts.
+// changed. When it changed is known only to the time between two reads, in which the larger one counts.
 func (b *bucket) allowed(at, last int64) int64 {
 	switch now := b.rule.allowed(last); {
 	case at >= b.until:
