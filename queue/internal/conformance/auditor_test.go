@@ -24,10 +24,32 @@ import (
 // told is a call that a test tells auditors of.
 type told struct {
 	tenant, model string
+	endpoint      string
 	at, cost      int64
 	tokens        int64
 	direct, back  bool
 	waited        string // "@MS"
+}
+
+// counted returns what the record of a call has because its queue counts calls.
+func (c told) counted() (taken, attributes string) {
+	taken = "1"
+	if c.cost != 1 || c.tokens > 0 {
+		taken = fmt.Sprintf("%d;tokens=%d;tokens=9", c.cost, c.tokens)
+	}
+	if c.waited != "" {
+		taken = strings.TrimPrefix(taken, "1") + c.waited
+	}
+	if c.back {
+		taken = "-" + taken
+	}
+	switch {
+	case c.model != "":
+		attributes = "model=" + rediskey.Escape(c.model)
+	case c.endpoint != "":
+		attributes = limits.EndpointAttribute + "=" + rediskey.Escape(c.endpoint)
+	}
+	return taken, attributes
 }
 
 // audited is a queue whose calls a test writes into its events.
@@ -70,22 +92,11 @@ func (a *audited) event(reason string, calls ...told) {
 	values := []string{"1", strings.Join([]string{id, "call", "a", "archived  1 0 0 0 1   too late"}, "\t")}           // made no call
 	values = append(values, "2", strings.Join([]string{id, "call", "a", "done ok 1 1795824003000000 9 0 0   "}, "\t")) // before calls were counted
 	for i, c := range calls {
-		outcome, taken, attributes := "done ok", "1", ""
+		outcome := "done ok"
 		if c.direct {
 			outcome = store.Direct + " "
 		}
-		if c.cost != 1 || c.tokens > 0 {
-			taken = fmt.Sprintf("%d;tokens=%d;tokens=9", c.cost, c.tokens)
-		}
-		if c.waited != "" {
-			taken = strings.TrimPrefix(taken, "1") + c.waited
-		}
-		if c.back {
-			taken = "-" + taken
-		}
-		if c.model != "" {
-			attributes = "model=" + rediskey.Escape(c.model)
-		}
+		taken, attributes := c.counted()
 		run := fmt.Sprintf("%s 1 %d 10 0 0 %s %s %s", outcome, c.at, taken, attributes, reason)
 		values = append(values, strconv.Itoa(i+3), strings.Join([]string{id, "call", rediskey.Escape(c.tenant), run}, "\t"))
 	}
