@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -34,7 +35,9 @@ type redisClock struct {
 	since         time.Duration // when this window began, on the boot clock
 	learned       time.Duration // when least was last lowered or set anew, on the boot clock
 	known         bool          // least is set
-	asks          chan struct{} // closed when ready has asked; nil: it does not ask
+	asking        bool          // ready has asked, but not often enough yet
+
+	asks singleflight.Group // of ready
 }
 
 const (
@@ -67,34 +70,41 @@ func (c *redisClock) start(ctx context.Context) error {
 }
 
 // ready makes a clock good for slots that nobody runs. It knows nothing any more if it was not asked for so long
-// that the two clocks may have drifted apart.
+// that the two clocks may have drifted apart. Concurrent callers share the questions and their error: one after the
+// other, they would all wait for a Redis that does not answer.
 func (c *redisClock) ready(ctx context.Context) error {
-	for {
-		c.mu.Lock()
-		recent := c.known && boottime.Now()-c.since < 2*clockWindow
-		asks := c.asks
-		if !recent && asks == nil {
-			c.known, c.asks = false, make(chan struct{})
-		}
-		c.mu.Unlock()
-		if asks == nil && recent {
-			return nil
-		}
-		if asks == nil {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-asks:
-		}
+	if c.recent() {
+		return nil
 	}
-	err := c.start(ctx)
+	asked := c.asks.DoChan("", func() (any, error) {
+		if c.recent() { // another caller has just asked
+			return nil, nil
+		}
+		// Others may wait for the answer after this caller has gone.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.Timeout)
+		defer cancel()
+		c.mu.Lock()
+		c.known, c.asking = false, true
+		c.mu.Unlock()
+		err := c.start(ctx)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.asking = false
+		return nil, err
+	})
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case answer := <-asked:
+		return answer.Err
+	}
+}
+
+// recent reports whether the clock is good for slots.
+func (c *redisClock) recent() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	close(c.asks)
-	c.asks = nil
-	return err
+	return c.known && !c.asking && boottime.Now()-c.since < 2*clockWindow
 }
 
 // Run asks for the time regularly until ctx is done.

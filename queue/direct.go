@@ -72,9 +72,12 @@ func (c *Client) Take(ctx context.Context, job Job) (*Permit, error) { return c.
 
 // Wait does what [Client.Take] does, and waits for up to maxWait for the call's moment. Calls of this process under
 // the same limits wait in line. Beside a backlog of jobs the first of them finds a slot about every 75 ms, so many
-// processes whose calls wait hold jobs back: a limit can keep a reserve for jobs, too.
+// processes whose calls wait hold jobs back: a limit can keep a reserve for jobs, too. If Redis does not answer, Wait
+// returns an error 5 s after maxWait at the latest.
 func (c *Client) Wait(ctx context.Context, job Job, maxWait time.Duration) (*Permit, error) {
 	end := time.Now().Add(maxWait)
+	ctx, cancel := context.WithDeadline(ctx, end.Add(store.Timeout))
+	defer cancel()
 	seeking := &retry{}
 	for try := 0; ; try++ {
 		a, err := c.prepare(ctx, job, time.Now(), &retry{}, try)

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -215,6 +218,93 @@ func TestClockIsAskedAgain(t *testing.T) {
 	}
 	if now, err := store.Time(t.Context(), client, store.Key(r.queue, "waiting")); err != nil || c.now().Sub(now).Abs() > time.Minute {
 		t.Errorf("it says %v and Redis %v, %v", c.now(), now, err)
+	}
+}
+
+// TestSilentRedisHoldsNoCallLong: while Redis does not answer, each of many calls ends after its longest wait and one
+// timeout of Redis, whatever the others do.
+func TestSilentRedisHoldsNoCallLong(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
+	server := redistest.Start(t)
+	r := startRigAt(t, server.Redis(), 0, limitsOf(), nil)
+	if _, err := r.client.Take(t.Context(), r.call("a")); err != nil { // which reads what calls need
+		t.Fatal(err)
+	}
+	clock := r.client.direct.in(r.client.redis, r.queue).clock
+	clock.mu.Lock()
+	clock.since -= 3 * clockWindow // as after a while without calls
+	clock.mu.Unlock()
+	server.Pause()
+	defer server.Resume()
+	const maxWait = time.Second
+	ctx, cancel := context.WithTimeout(t.Context(), 3*(maxWait+store.Timeout))
+	defer cancel()
+	var all sync.WaitGroup
+	for i := range 50 {
+		all.Go(func() {
+			var err error
+			if i%2 == 0 {
+				_, err = r.client.Take(ctx, r.call("a"))
+			} else {
+				_, err = r.client.Wait(ctx, r.call("a"), maxWait)
+			}
+			if err == nil || ctx.Err() != nil {
+				t.Errorf("call %d ended late: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestCallThatGivesUpStopsNoOther: calls that come while Redis is asked for its time wait for that answer, also after
+// the one that asked has gone.
+func TestCallThatGivesUpStopsNoOther(t *testing.T) {
+	t.Parallel()
+	client := redis.NewUniversalClient(redistest.Any(t).Options())
+	t.Cleanup(func() { _ = client.Close() })
+	times := &heldTimes{asked: make(chan struct{}, 2*firstSamples), answer: make(chan struct{})}
+	client.AddHook(times)
+	c := &redisClock{redis: client, queue: redistest.Queue(t)}
+	ctx, giveUp := context.WithCancel(t.Context())
+	first, rest := make(chan error, 1), make(chan error, 10)
+	go func() { first <- c.ready(ctx) }()
+	<-times.asked
+	for range cap(rest) {
+		go func() { rest <- c.ready(t.Context()) }()
+	}
+	giveUp()
+	select {
+	case err := <-first:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("the call that gave up: %v", err)
+		}
+	case <-time.After(hang):
+		t.Error("the call that gave up waits for the answer")
+	}
+	close(times.answer)
+	for range cap(rest) {
+		if err := <-rest; err != nil {
+			t.Errorf("a call that waited: %v", err)
+		}
+	}
+}
+
+// heldTimes is a hook that holds the answers to TIME.
+type heldTimes struct{ asked, answer chan struct{} }
+
+func (*heldTimes) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (*heldTimes) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *heldTimes) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "time" {
+			h.asked <- struct{}{}
+			<-h.answer
+		}
+		return next(ctx, cmd)
 	}
 }
 

@@ -30,7 +30,7 @@ type Transport struct {
 	Base http.RoundTripper
 
 	// MaxWait is how long a call may wait until its limits admit it; 0: it is refused if they do not
-	// admit it at once.
+	// admit it at once. If Redis does not answer, the call fails 5 s later at the latest.
 	MaxWait time.Duration
 }
 

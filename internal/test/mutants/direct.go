@@ -99,7 +99,7 @@ var directMutants = []mutant{
 		"wrong context", "a call whose context has ended gives its place back", "queue TestReleaseAfterTheContext",
 	},
 	{
-		"queue/clock.go", `recent := c.known && boottime.Now()-c.since < 2*clockWindow`, `recent := c.known`,
+		"queue/clock.go", `return c.known && !c.asking && boottime.Now()-c.since < 2*clockWindow`, `return c.known && !c.asking`,
 		"missing condition", "a clock that was not asked for long is asked again", "queue TestClockIsAskedAgain",
 	},
 	{
