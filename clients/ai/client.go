@@ -35,6 +35,10 @@ type Config struct {
 	// Timeout limits a call, from dialling to the end of the answer. 0 means 10 minutes, as in
 	// the SDKs, because long completions take long.
 	Timeout time.Duration
+
+	// Quota gets each of the account's limits that an answer reports, before Send returns. It is called with Send's
+	// ctx, concurrently. nil means that they are only kept for [Client.Quotas].
+	Quota func(ctx context.Context, quota clients.Quota)
 }
 
 // Client calls one provider. It reuses connections and is safe for concurrent use.
@@ -45,6 +49,7 @@ type Client struct {
 	key       string
 	timeout   time.Duration
 	quotas    quotas
+	onQuota   func(context.Context, clients.Quota)
 }
 
 // provider makes a call through its SDK.
@@ -63,7 +68,7 @@ func New(config Config) (*Client, error) {
 			return nil, errors.New("APIKey: it has characters that a header cannot hold")
 		}
 	}
-	c := &Client{transport: newTransport(), key: config.APIKey, timeout: config.Timeout}
+	c := &Client{transport: newTransport(), key: config.APIKey, timeout: config.Timeout, onQuota: config.Quota}
 	base := config.BaseURL
 	switch config.Provider {
 	case "openai":
@@ -120,7 +125,7 @@ func (c *Client) Send(ctx context.Context, call clients.Call, request Request) (
 	x := &exchange{call: call, body: request}
 	result, text, err := c.provider.complete(x.begin(limited), f, request)
 	if x.header != nil {
-		c.quotas.note(x.header)
+		c.note(ctx, x.header)
 	}
 	switch {
 	case !x.asked && ctx.Err() != nil:

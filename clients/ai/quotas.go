@@ -1,6 +1,7 @@
 package ai
 
 import (
+	"context"
 	"maps"
 	"net/http"
 	"slices"
@@ -34,9 +35,19 @@ func (c *Client) Quotas() []clients.Quota {
 
 func byName(a, b clients.Quota) int { return strings.Compare(a.Name, b.Name) }
 
-// note records the limits in an answer's headers.
-func (q *quotas) note(header http.Header) {
+// note records and reports the limits in an answer's headers.
+func (c *Client) note(ctx context.Context, header http.Header) {
 	latest := QuotasOf(header)
+	c.quotas.note(latest)
+	if c.onQuota == nil {
+		return
+	}
+	for _, quota := range latest {
+		c.onQuota(ctx, quota)
+	}
+}
+
+func (q *quotas) note(latest []clients.Quota) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, quota := range latest {

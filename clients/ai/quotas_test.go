@@ -17,7 +17,7 @@ func TestQuotas(t *testing.T) {
 		for i := 0; i < len(pairs); i += 2 {
 			header.Set(pairs[i], pairs[i+1])
 		}
-		c.quotas.note(header)
+		c.note(t.Context(), header)
 	}
 	note("X-Ratelimit-Limit-Requests", "60", "X-Ratelimit-Remaining-Requests", "59", "X-Ratelimit-Reset-Requests", "1m0s", "X-Ratelimit-Limit-Tokens", "1000")
 	note("X-Ratelimit-Limit-Requests", "60", "X-Ratelimit-Remaining-Requests", "0", "X-Ratelimit-Reset-Requests", "30s")

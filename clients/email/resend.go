@@ -33,6 +33,10 @@ type ResendConfig struct {
 
 	// MaxIdle is the max number of idle connections; more can be open while in use. 0 means 256.
 	MaxIdle int
+
+	// Quota gets the account's rate limit from each answer that reports it, before Send returns. It is called with
+	// Send's ctx, concurrently. nil means that it is only kept for [Resend.Quotas].
+	Quota func(ctx context.Context, quota clients.Quota)
 }
 
 // Resend sends mail with the API of Resend. It reuses connections.
@@ -48,6 +52,7 @@ type Resend struct {
 	timeout time.Duration
 	now     func() time.Time
 	quota   atomic.Pointer[clients.Quota] // nil: not known
+	onQuota func(context.Context, clients.Quota)
 }
 
 const (
@@ -82,6 +87,7 @@ func NewResend(config ResendConfig) (*Resend, error) {
 		apiKey:  config.APIKey,
 		timeout: cmp.Or(config.Timeout, time.Minute),
 		now:     time.Now,
+		onQuota: config.Quota,
 	}, nil
 }
 
@@ -131,6 +137,9 @@ func (s *Resend) Send(ctx context.Context, call clients.Call, m Message) error {
 	content, _ := io.ReadAll(response.Body)
 	if quota := resendQuota(response.Header, s.now()); quota != nil {
 		s.quota.Store(quota)
+		if s.onQuota != nil {
+			s.onQuota(ctx, *quota)
+		}
 	}
 	if response.StatusCode/100 == 2 {
 		return nil

@@ -123,14 +123,6 @@ func (c *caller[C]) shared(tenant string) bool {
 	return secrets == nil && err == nil
 }
 
-// scope returns whose limits the answers to a tenant's calls describe.
-func (c *caller[C]) scope(tenant string) queue.QuotaScope {
-	if c.shared(tenant) {
-		return queue.QuotaOfAccount
-	}
-	return queue.QuotaOfTenant
-}
-
 // quotas returns the known limits of the worker's account and of the tenants' accounts.
 func (c *caller[C]) quotas() (all []api.Quota) {
 	if c.common != nil {

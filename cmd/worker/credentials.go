@@ -80,6 +80,7 @@ func (c config) aiFor(s *credentials.Secrets) (*ai.Client, error) {
 	}
 	return ai.New(ai.Config{
 		Provider: own.AIProvider, BaseURL: own.AIBaseURL, APIKey: own.AIAPIKey, APIVersion: own.AIAPIVersion, Timeout: own.AITimeout,
+		Quota: passOnOf(s),
 	})
 }
 
@@ -107,7 +108,7 @@ func (c config) mailsFor(s *credentials.Secrets) (mailer, error) {
 	case sesProvider:
 		return own.ses()
 	case resendProvider:
-		return email.NewResend(email.ResendConfig{APIKey: own.ResendAPIKey, URL: own.ResendURL, Timeout: own.ResendTimeout})
+		return email.NewResend(email.ResendConfig{APIKey: own.ResendAPIKey, URL: own.ResendURL, Timeout: own.ResendTimeout, Quota: passOnOf(s)})
 	}
 	return own.smtp()
 }

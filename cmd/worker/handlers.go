@@ -65,7 +65,6 @@ func handlers(w *queue.Worker, c config, store *credentials.Store, gone *endpoin
 		handle(w, "email", func(ctx context.Context, call clients.Call, m email.Message) error {
 			return mails.do(ctx, call, func(call clients.Call, account mailer) error {
 				err := account.Send(ctx, call, m)
-				passOnAll(ctx, account, mails.scope(call.Tenant))
 				if refused(err) {
 					_ = queue.SetRejected(ctx) // it fails only outside of a handler
 				}
@@ -82,7 +81,6 @@ func handlers(w *queue.Worker, c config, store *credentials.Store, gone *endpoin
 		handleResult(w, "ai", func(ctx context.Context, call clients.Call, r ai.Request) (result ai.Result, err error) {
 			err = models.do(ctx, call, func(call clients.Call, account *ai.Client) (err error) {
 				result, err = account.Send(ctx, call, r)
-				passOnAll(ctx, account, models.scope(call.Tenant))
 				return err
 			})
 			if result.Backoff >= minBackoff {
@@ -113,15 +111,14 @@ func handlers(w *queue.Worker, c config, store *credentials.Store, gone *endpoin
 	return stop, nil
 }
 
-// passOnAll passes on what an account's answers said of its limits.
-func passOnAll(ctx context.Context, account any, of queue.QuotaScope) {
-	known, ok := account.(interface{ Quotas() []clients.Quota })
-	if !ok {
-		return
+// passOnOf returns what passes on the limits that the answers to one account say: to a tenant's own account, or to the
+// worker's if s is nil.
+func passOnOf(s *credentials.Secrets) func(context.Context, clients.Quota) {
+	of := queue.QuotaOfAccount
+	if s != nil {
+		of = queue.QuotaOfTenant
 	}
-	for _, q := range known.Quotas() {
-		passOn(ctx, q, of)
-	}
+	return func(ctx context.Context, q clients.Quota) { passOn(ctx, q, of) }
 }
 
 // passOn passes on what an answer said of a limit: of requests, or of a unit such as input_tokens.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -113,6 +114,76 @@ func TestQuotasAreFollowed(t *testing.T) {
 				}
 				if time.Now().After(deadline) {
 					t.Fatalf("the limits are not halved: %v", redistest.Keys(t, client, "headgate:{"+name+"}:adapt:*"))
+				}
+			}
+		})
+	}
+}
+
+// TestOnlyThisAnswerCounts: limits do not follow what an earlier answer said again, neither after a call without an
+// answer nor after an answer that says nothing.
+func TestOnlyThisAnswerCounts(t *testing.T) {
+	for kind, test := range map[string]struct {
+		header, answer, payload string
+		config                  func(url string) config
+	}{
+		"ai": {
+			"X-Ratelimit", `{"model":"m","choices":[{"message":{"content":"x"},"finish_reason":"stop"}],"usage":{"total_tokens":10}}`, aiPayload,
+			func(url string) config {
+				return config{AIProvider: "openai", AIBaseURL: url, AIAPIKey: "sk-x", AITimeout: time.Minute}
+			},
+		},
+		"email": {
+			"Ratelimit", `{"id":"4ef2"}`, `{"from":"a@example.com","to":["b@example.com"],"subject":"s","text":"t"}`,
+			func(url string) config {
+				return config{EmailProvider: "resend", ResendURL: url, ResendAPIKey: "re_x", ResendTimeout: time.Minute}
+			},
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			var calls atomic.Int64
+			provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				io.Copy(io.Discard, r.Body)
+				w.Header().Set("Content-Type", "application/json")
+				if calls.Add(1) == 1 {
+					for name, value := range map[string]string{"Limit": "30", "Remaining": "2", "Reset": "56"} {
+						name = test.header + "-" + name
+						if kind == "ai" {
+							name += "-Requests"
+						}
+						w.Header().Set(name, value)
+					}
+				}
+				fmt.Fprint(w, test.answer)
+			}))
+			defer provider.Close()
+			name, redis := redistest.Queue(t), redistest.Shared(t).Client()
+			if err := operate.Publish(t.Context(), redis, limits.Set{Queues: map[string]limits.Queue{name: {Kinds: []string{kind}, Limits: []limits.Limit{
+				{Name: "requests", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(100), Burst: 100, Adaptive: true},
+			}}}}); err != nil {
+				t.Fatal(err)
+			}
+			w, _ := handling(t, name, test.config(provider.URL))
+			works(t, w)
+			client := queue.NewClient(redis)
+			for step, want := range []struct {
+				follows int64
+				state   string
+			}{{1, "completed"}, {0, "completed"}, {0, "archived"}} {
+				if step == 2 {
+					provider.Close() // so that the next call is refused
+				}
+				result, err := client.Enqueue(t.Context(), queue.Job{Kind: kind, Queue: name, Tenant: "acme", Payload: json.RawMessage(test.payload), MaxAttempts: 1, Retention: time.Hour})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if state := string(ended(t, client, name, result.ID).State); state != want.state {
+					t.Fatalf("call %d: the job is %s, not %s", step, state, want.state)
+				}
+				followed := redis.Del(t.Context(), "headgate:{"+name+"}:adapt:requests:").Val()
+				if followed != want.follows {
+					t.Errorf("after call %d the limit follows %d answers; want %d", step, followed, want.follows)
 				}
 			}
 		})
