@@ -49,9 +49,9 @@ type block struct {
 // block for up to hold. l has a single limit without shards, and no [LeakyBucket] or
 // [Concurrency] limit. size is at least 2 and at most half of what the limit holds, so
 // that no process takes all of it. If it is 0, a key's blocks have as many permits as it
-// used in the last hold, up to that half; a key that used fewer than two has no blocks, and
-// nothing is less exact for it. hold is 1 ms to 1 min. The error names the value that
-// is out of range.
+// used in the last hold, up to that half. A key that used fewer than two, or less than a key
+// with which it shares one of 1,024 places, has no blocks, and nothing is less exact for it.
+// hold is 1 ms to 1 min. The error names the value that is out of range.
 func NewBlocks(l *Limiter, size int64, hold time.Duration) (*Blocks, error) {
 	limit := l.limits[0]
 	switch {
@@ -62,7 +62,7 @@ func NewBlocks(l *Limiter, size int64, hold time.Duration) (*Blocks, error) {
 	case size != 0 && (size < 2 || size > limit.Quota()/2):
 		return nil, fmt.Errorf("throttle: blocks: a size of %d must be 2 to %d, half of what limit %q holds, or 0, by the rate of each key", size, limit.Quota()/2, limit.Name)
 	}
-	rates := &keyRates{seed: maphash.MakeSeed(), start: time.Now(), hold: hold}
+	rates := &keyRates{seed: maphash.MakeSeed(), hold: hold}
 	return &Blocks{limiter: l, size: size, hold: hold, rates: rates, held: map[string]*block{}}, nil
 }
 
@@ -73,7 +73,7 @@ func (b *Blocks) sizeOf(key string, rate *keyRate) int64 {
 	} else if b.size > 0 {
 		return b.size
 	}
-	return min(b.rates.size(rate), b.limiter.limits[0].Quota()/2)
+	return min(b.rates.size(rate, key), b.limiter.limits[0].Quota()/2)
 }
 
 // Take takes n permits now, or none, from the key's block or else from Redis. Errors are
@@ -85,7 +85,7 @@ func (b *Blocks) Take(ctx context.Context, n int64, key string) (Decision, error
 	rate := b.rates.rate(key)
 	d, err := b.take(ctx, n, key, rate)
 	if b.size == 0 && d.Allowed {
-		rate.used.Add(n)
+		rate.use(key, n)
 	}
 	l.tell(Observation{Decision: d, Err: err, Took: l.since(began)})
 	return d, err

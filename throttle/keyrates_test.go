@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/test/redistest"
 )
 
 // TestBlocksOfARefusedKey: a key that is mostly refused costs hardly more with blocks than without: a request for each
@@ -131,5 +134,77 @@ func TestRefusalOfAnotherKey(t *testing.T) {
 			b.t.Errorf("the rest of its block: %+v, %v", d, err)
 		}
 		closeBlocks(b.t, blocks)
+	})
+}
+
+// TestHotKeyAmongMany: of 10,000 keys, of which about ten share a place, only the one that asks often has blocks. All
+// others ask Redis once for each call and hold nothing.
+func TestHotKeyAmongMany(t *testing.T) {
+	redistest.Slow(t)
+	inBubble(t, redistest.Shared(t).Client(), func(b *bubble) {
+		const keys, hold = 10_000, time.Second
+		blocks := newBlocks(b.t, b.limiter(bucket("1000/s", 1000)).Limiter, 0, hold)
+		take := func(key string) {
+			b.t.Helper()
+			if d, err := blocks.Take(b.t.Context(), 1, key); err != nil || !d.Allowed {
+				b.t.Fatalf("%+v, %v", d, err)
+			}
+		}
+		for round := range 3 {
+			asked := b.scripts.Load()
+			for i := range keys {
+				if take(fmt.Sprint(i)); i%50 == 0 {
+					take("hot")
+					time.Sleep(hold / (keys / 50))
+				}
+			}
+			blocks.mu.Lock()
+			hot := blocks.held["hot"] != nil
+			for key := range blocks.held {
+				if key != "hot" {
+					b.t.Fatalf("round %d: %d keys have blocks, among them %q", round, len(blocks.held), key)
+				}
+			}
+			blocks.mu.Unlock()
+			switch asked = b.scripts.Load() - asked; {
+			case round > 0 && !hot:
+				b.t.Errorf("round %d: the hot key has no block", round)
+			case round > 1 && asked > keys+10:
+				b.t.Errorf("round %d: %d scripts for %d cold keys and a hot one", round, asked, keys)
+			}
+		}
+		closeBlocks(b.t, blocks)
+	})
+}
+
+// TestHottestKeyOwnsItsPlace: of keys that share a place, the one that uses most has its size, whoever came first, and
+// no key has more than it used.
+func TestHottestKeyOwnsItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rates := &keyRates{hold: time.Second}
+		place := &rates.of[0]
+		for i, round := range []struct {
+			uses     []keyUse
+			hot      string // of those used in the round before
+			hotBlock int64
+		}{
+			{[]keyUse{{"warm", 3}, {"cold", 1}}, "", 0},
+			{[]keyUse{{"warm", 3}, {"hot", 20}, {"cold", 1}}, "warm", 2}, // it was the rival, and "cold" came too
+			{[]keyUse{{"a", 1}, {"hot", 20}, {"b", 1}, {"c", 1}, {"warm", 3}, {"d", 1}}, "hot", 19},
+			{[]keyUse{{"warm", 3}, {"hot", 20}}, "hot", 20},
+			{[]keyUse{{"warm", 3}}, "hot", 20},
+			{[]keyUse{{"cold", 1}}, "warm", 3},
+			{nil, "", 0},
+		} {
+			for _, key := range []string{"cold", "hot", "warm", "a", "b", "c", "d"} {
+				if size := rates.size(place, key); (key == round.hot) != (size > 1) || key == round.hot && size != round.hotBlock {
+					t.Errorf("round %d: %q has blocks of %d", i, key, size)
+				}
+			}
+			for _, use := range round.uses {
+				place.use(use.key, use.used)
+			}
+			time.Sleep(time.Second)
+		}
 	})
 }

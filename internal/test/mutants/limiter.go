@@ -362,6 +362,14 @@ var limiterMutants = []mutant{
 		"race", "an answer that comes after a block hides none of its permits", "throttle TestBlockComesBeforeARefusal",
 	},
 	{
+		"throttle/keyrates.go", `if key != r.owner.key {`, `if false {`,
+		"wrong key", "a key that is asked about once has no block, however many share its place", "throttle TestHotKeyAmongMany",
+	},
+	{
+		"throttle/keyrates.go", `if r.rival.used > r.owner.used {`, `if r.rival.used > r.owner.used && r.owner.used == 0 {`,
+		"missing check", "a hot key takes the place of a warm one", "throttle TestHottestKeyOwnsItsPlace",
+	},
+	{
 		"throttle/keyrates.go", `return since, since < min(hold, r.decision.RetryAfter)`, `return since, since < r.decision.RetryAfter`,
 		"missing check", "what another process gave back is found after the time of a block", "throttle TestBlocksFindWhatCameBack",
 	},
