@@ -584,6 +584,35 @@ func TestConcurrencyAndRate(t *testing.T) {
 	<-answers
 }
 
+// TestRatesAroundConcurrency: a middleware with a concurrency limit asks Redis about each request that a rate refuses,
+// and one with rates alone around it does not.
+func TestRatesAroundConcurrency(t *testing.T) {
+	t.Parallel()
+	client := patient(t, redistest.Shared(t))
+	rate, flight := Rule{Limit: perHour("rate", 1), Key: ByUser(userOf)}, Rule{Limit: atOnce("flight", 1), Key: Everyone}
+	of := func(rules ...Rule) *Middleware { return mustMiddleware(t, client, MiddlewareConfig{Rules: rules}) }
+	sent := &commands{}
+	client.AddHook(sent)
+	for name, test := range map[string]struct {
+		h     http.Handler
+		asked int // about three requests that are refused after one that was
+	}{
+		"together": {of(rate, flight).Wrap(&ok{}), 3},
+		"around":   {of(rate).Wrap(of(flight).Wrap(&ok{})), 0},
+	} {
+		mustOK(t, get(test.h, with("User", "ann")))
+		problem(t, get(test.h, with("User", "ann")), 429)
+		before := sent.count()
+		for range 3 {
+			problem(t, get(test.h, with("User", "ann")), 429)
+		}
+		if asked := sent.count() - before; asked != test.asked {
+			t.Errorf("%s: Redis was asked %d times about 3 requests, want %d", name, asked, test.asked)
+		}
+		mustOK(t, get(test.h, with("User", "bob")))
+	}
+}
+
 func TestMiddlewareConfig(t *testing.T) {
 	client := redistest.Shared(t).Client()
 	good := MiddlewareConfig{Rules: []Rule{{Limit: perHour("a", 1), Key: Everyone}}, OnFailure: FailOpen}
