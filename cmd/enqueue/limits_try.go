@@ -142,6 +142,9 @@ func showTrial(cmd *cobra.Command, client redis.UniversalClient, queue string, s
 	if len(t.NotCounted) > 0 {
 		fmt.Fprintf(out, "the model leaves out %s: it does not know how long calls take, nor the calls of other queues\n", printable(strings.Join(t.NotCounted, ", ")))
 	}
+	if len(t.FullRate) > 0 {
+		fmt.Fprintf(out, "tried at the full rate: %s; the model knows neither ramps nor adaptive rates\n", printable(strings.Join(t.FullRate, ", ")))
+	}
 	return nil
 }
 

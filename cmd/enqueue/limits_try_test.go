@@ -26,7 +26,7 @@ func TestLimitsTry(t *testing.T) {
     kinds: [%s]
     limits:
       - {name: tenant, algorithm: token_bucket, rate: 2/s, per: [tenant]}
-      - {name: account, algorithm: leaky_bucket, rate: 4/s}
+      - {name: account, algorithm: leaky_bucket, ramp: {from: 1/s, to: 4/s, over: 30d}}
       - {name: flight, algorithm: concurrency, concurrency: 5}
 `
 	slower := file("queues:\n" + fmt.Sprintf(queue, "calls", "call"))
@@ -52,7 +52,7 @@ func TestLimitsTry(t *testing.T) {
 		"JOBS WAITED   MEASURED  NOW   THEN", "half of them  5ms       0s    9.75s", "the longest   2.1s      2.1s  20s",
 		"tenant   per tenant  2.1s       1 tenant   per tenant  20s        1 tenant", "account  -           -          -          71 %        1s         2 tenants", "flight   -           -          -          -           -          -",
 		"TENANT   JOBS  95 % MEASURED  NOW   HELD BY  THEN   HELD BY", "\"a\\x1b\"  41    1.9s           1.9s  tenant   19s    tenant", "c        1     5ms            0s    -        500ms  account", "and 1 tenant for whom less changes (-n)",
-		"the model leaves out flight: ",
+		"the model leaves out flight: ", "tried at the full rate: account; ",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing in\n%s", want, out)

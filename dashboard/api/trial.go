@@ -41,6 +41,7 @@ type (
 		Tenants    []trialTenantJSON `json:"tenants"`
 		Total      int               `json:"total"`
 		NotCounted []string          `json:"not_counted"`
+		FullRate   []string          `json:"full_rate"`
 	}
 	waitingJSON struct {
 		P50 float64 `json:"p50_seconds"`
@@ -120,7 +121,7 @@ func parseLimits(text string) (limits.Set, error) {
 func trialOf(t inspect.Trial) trialJSON {
 	out := trialJSON{
 		From: moment{t.From}, To: moment{t.To}, Calls: t.Calls, Jobs: t.Jobs, Measured: waitingOf(t.Measured),
-		InForce: outcomeOf(t.InForce), Proposed: outcomeOf(t.Proposed), Tenants: []trialTenantJSON{}, Total: t.Total, NotCounted: list(t.NotCounted),
+		InForce: outcomeOf(t.InForce), Proposed: outcomeOf(t.Proposed), Tenants: []trialTenantJSON{}, Total: t.Total, NotCounted: list(t.NotCounted), FullRate: list(t.FullRate),
 	}
 	for _, of := range t.Tenants {
 		out.Tenants = append(out.Tenants, trialTenantJSON{

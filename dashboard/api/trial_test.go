@@ -16,7 +16,7 @@ func TestTrial(t *testing.T) {
 	r.publish(throttle.PerSecond(10))
 	at := "/queues/" + r.queue
 	r.want(200, `queues:\n  `+r.queue+`:\n`, "GET", at+"/limits/file", "")
-	file := `"file":"queues: {` + r.queue + `: {limits: [{name: tenant, algorithm: token_bucket, rate: 1/s, per: [tenant]}, {name: all, algorithm: leaky_bucket, rate: 100/s}]}}"`
+	file := `"file":"queues: {` + r.queue + `: {limits: [{name: tenant, algorithm: token_bucket, rate: 1/s, per: [tenant]}, {name: all, algorithm: leaky_bucket, rate: 100/s, adaptive: true}]}}"`
 	r.want(200, `{"calls":0,"jobs":0,`, "POST", at+"/trial", "{"+file+"}")
 	var calls []arrivals.Call
 	came := time.Now().Add(-time.Minute).Truncate(time.Second)
@@ -30,7 +30,7 @@ func TestTrial(t *testing.T) {
 	for _, want := range []string{
 		`"in_force":{"p50_seconds":0.5,"p95_seconds":1,"p99_seconds":1,"max_seconds":1,"limits":[{"name":"tenant","held_seconds":1,"tenants":1}]}`,
 		`"proposed":{"p50_seconds":5,"p95_seconds":10,"p99_seconds":10,"max_seconds":10,"limits":[{"name":"tenant","held_seconds":10,"tenants":1},{"name":"all","used":0.0`,
-		`"tenants":[{"tenant":"é","jobs":11,`, `"held_by":"tenant","would_hold_by":"tenant"}],"total":1,"not_counted":[]`,
+		`"tenants":[{"tenant":"é","jobs":11,`, `"held_by":"tenant","would_hold_by":"tenant"}],"total":1,"not_counted":[],"full_rate":["all"]`,
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("%s is missing in %s", want, body)

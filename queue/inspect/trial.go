@@ -37,6 +37,10 @@ type Trial struct {
 	// NotCounted names limits that the model leaves out, because it does not know what holds them: how long calls
 	// take (concurrency), or the calls of other queues (budgets).
 	NotCounted []string
+
+	// FullRate names limits with a ramp and adaptive limits, which are tried at their full rate: the model does not
+	// know how far a ramp is, or which rate a provider admits.
+	FullRate []string
 }
 
 // Waiting says how long jobs waited, from when they came or became due until their first call left.
@@ -119,7 +123,7 @@ func Try(ctx context.Context, client redis.UniversalClient, queue string, set li
 		proposed.Overrides[tenant] = maps.Clone(all)
 		proposed.Resolve(q.Limits, tenant)
 	}
-	t := trial{Arrivals: arrivals, notCounted: map[string]bool{}}
+	t := trial{Arrivals: arrivals, notCounted: map[string]bool{}, fullRate: map[string]bool{}}
 	for _, e := range []effective.Limits{inForce, proposed} {
 		if err := t.run(ctx, queue, e); err != nil {
 			return fail(err)
@@ -162,7 +166,7 @@ func limitsOfLanes(ctx context.Context, client redis.UniversalClient, queue stri
 func (t *trial) compare(query TrialQuery) Trial {
 	out := Trial{
 		From: time.UnixMilli(t.first).UTC(), To: time.UnixMilli(t.last).UTC(), Calls: len(t.Calls),
-		NotCounted: slices.Sorted(maps.Keys(t.notCounted)),
+		NotCounted: slices.Sorted(maps.Keys(t.notCounted)), FullRate: slices.Sorted(maps.Keys(t.fullRate)),
 	}
 	all, byTenant := waits{}, map[string]*waits{}
 	for i := range t.Calls {

@@ -68,6 +68,7 @@ func TestTry(t *testing.T) {
 		then             map[string]limits.Tenant
 		want             []string // of each tenant: jobs, measured, in force, held by, proposed, held by
 		used, held, left string
+		full             string // limits that are tried at their full rate
 	}{
 		"a tenant's own limit": {
 			calls:   func() { batch("a b", 0, 11, "") },
@@ -119,6 +120,14 @@ func TestTry(t *testing.T) {
 				bucket("jobs", 1, 1, func(l *limits.Limit) { l.For = limits.Jobs }),
 			}},
 			want: []string{"a b: 3, 100ms 200ms 200ms, 1s 2s 2s by tokens, 1s 2s 2s by jobs"}, used: "NaN NaN NaN", held: "2.333s 0s 3s", left: "flight",
+		},
+		"ramps and adaptive limits": {
+			calls: func() { batch("a b", 0, 11, "") },
+			inForce: limits.Queue{Limits: []limits.Limit{bucket("ramp", 10, 1, func(l *limits.Limit) {
+				l.Ramp = &limits.Ramp{From: throttle.PerSecond(1), Over: 24 * time.Hour}
+			})}},
+			proposed: limits.Queue{Limits: []limits.Limit{bucket("tenant", 5, 1, func(l *limits.Limit) { l.Adaptive = true })}},
+			want:     []string{"a b: 11, 500ms 1s 1s, 500ms 1s 1s by ramp, 1s 2s 2s by tenant"}, used: "NaN NaN", held: "1s 2s", full: "ramp tenant",
 		},
 		"send windows and quotas": {
 			calls: func() { batch("a b", 0, 4, "") },
@@ -174,6 +183,9 @@ func TestTry(t *testing.T) {
 		}
 		if left := strings.Join(trial.NotCounted, " "); left != test.left {
 			t.Errorf("%s: the model leaves out %q, want %q", name, left, test.left)
+		}
+		if full := strings.Join(trial.FullRate, " "); full != test.full {
+			t.Errorf("%s: tried at the full rate: %q, want %q", name, full, test.full)
 		}
 		if trial.Calls != len(calls) || trial.Total != len(test.want) {
 			t.Errorf("%s: %d calls of %d, %d tenants", name, trial.Calls, len(calls), trial.Total)

@@ -22,6 +22,7 @@ type trial struct {
 	first, last int64 // when the first call left and the last one, Unix ms
 	outcomes    []trialOutcome
 	notCounted  map[string]bool
+	fullRate    map[string]bool
 }
 
 type trialOutcome struct {
@@ -81,6 +82,9 @@ func (t *trial) queueOf(f *forecast, lanes []*lane, calls [][]int) (*replay.Queu
 			case buckets[at] != nil:
 				buckets[at].Shared = true
 			default:
+				if limit.Ramp != nil || limit.Adaptive {
+					t.fullRate[limit.Name] = true
+				}
 				spec := f.limits.Spec(j, l.Tenant)
 				spec.Leased, spec.Pool = false, false
 				b, _, err := f.bucket(j, l, spec)

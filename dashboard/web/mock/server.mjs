@@ -112,11 +112,11 @@ function trial(q, { file = '' }) {
 	const errors = file.split('\n').flatMap((line, i) => [...line.matchAll(/rate: ([^,}\s]+)/g)].filter(([, rate]) => !/^\d+\/(s|min|h|hour|day)$/.test(rate)).map(([, rate]) => ({ field: `file:${i + 1}`, reason: `rate: "${rate}" is not a rate: write COUNT/PERIOD, such as 10/s` })));
 	if (errors.length) throw new Problem(400, 'Bad Request', 'The limits file has mistakes.', errors);
 	const none = { p50_seconds: 0, p95_seconds: 0, p99_seconds: 0, max_seconds: 0 }, factor = 1 + Math.abs(file.length - fileOf(q).length) / 2;
-	if (q.tenants.length === 0) return { calls: 0, jobs: 0, measured: none, in_force: { ...none, limits: [] }, proposed: { ...none, limits: [] }, tenants: [], total: 0, not_counted: [] };
+	if (q.tenants.length === 0) return { calls: 0, jobs: 0, measured: none, in_force: { ...none, limits: [] }, proposed: { ...none, limits: [] }, tenants: [], total: 0, not_counted: [], full_rate: [] };
 	const waits = (x) => ({ p50_seconds: 0.084 * x, p95_seconds: 4.1 * x, p99_seconds: 61 * x, max_seconds: 340 * x });
 	const limits = (x) => [{ name: 'account', used: Math.min(0.62 * x, 1), held_seconds: 120 * x, tenants: 3 }, { name: 'tenant', held_seconds: 9400 * x, tenants: q.tenants.length - 3 }, { name: 'daily', held_seconds: 0, tenants: 0 }, { name: 'in-flight', held_seconds: 0, tenants: 0 }];
 	const tenants = q.tenants.slice(0, 20).map((t, i) => ({ tenant: t.name, jobs: 1 + (t.done % 9000), measured: waits(1.1 / (i + 1)), in_force: waits(1 / (i + 1)), proposed: waits(factor / (i + 1)), held_by: i ? 'tenant' : 'account', ...(i % 3 ? { would_hold_by: 'tenant' } : {}) }));
-	return { from: iso(Date.now() - 86_000_000), to: iso(Date.now() - 4000), calls: 48_213, jobs: 46_877, measured: waits(1.1), in_force: { ...waits(1), limits: limits(1) }, proposed: { ...waits(factor), limits: limits(factor) }, tenants, total: q.tenants.length, not_counted: ['in-flight'] };
+	return { from: iso(Date.now() - 86_000_000), to: iso(Date.now() - 4000), calls: 48_213, jobs: 46_877, measured: waits(1.1), in_force: { ...waits(1), limits: limits(1) }, proposed: { ...waits(factor), limits: limits(factor) }, tenants, total: q.tenants.length, not_counted: ['in-flight'], full_rate: ['account'] };
 }
 
 const reasons = [['archived', 'status # from provider: mailbox unavailable', 'email', 84], ['expired', 'expired: its deadline passed before it could go', 'email', 31], ['unknown', 'no answer within # s', 'email', 12], ['cancelled', 'cancelled by ann: wrong segment', 'email', 4]];

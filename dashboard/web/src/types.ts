@@ -86,7 +86,7 @@ export interface TrialTenant { tenant: string; jobs: number; measured: Waiting; 
 /** How jobs waited, and how they would have waited under other limits. */
 export interface Trial {
 	from?: string; to?: string; calls: number; jobs: number; measured: Waiting; in_force: Waiting & { limits: TrialLimit[] }; proposed: Waiting & { limits: TrialLimit[] };
-	tenants: TrialTenant[]; total: number; not_counted: string[];
+	tenants: TrialTenant[]; total: number; not_counted: string[]; full_rate: string[];
 }
 export interface FailureKey { outcome: string; kind: string; reason: string }
 export interface FailureGroup extends FailureKey { jobs: number; tenants: number; newest: string; example: string; job: string; hours: number[] }

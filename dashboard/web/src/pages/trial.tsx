@@ -162,6 +162,8 @@ function Waits({ t }: { t: Trial }) {
 	);
 }
 
+const Names = ({ of }: { of: string[] }) => <>{of.map((name, i) => <span key={name}>{i > 0 && ', '}<Name>{name}</Name></span>)}</>;
+
 /** A limit as it is in effect and as it is proposed, each unless there is none of its name. */
 interface Both { name: string; now: TrialLimit | undefined; then: TrialLimit | undefined }
 
@@ -185,7 +187,10 @@ function Limits({ t }: { t: Trial }) {
 				{ label: 'Tenants held then', figure: true, cell: (r) => text(r.then, tenants) },
 			]} />
 			{t.not_counted.length > 0 && (
-				<p class="notice">The model leaves out {t.not_counted.map((name, i) => <span key={name}>{i > 0 && ', '}<Name>{name}</Name></span>)}: it does not know how long calls take, nor the calls of other queues.</p>
+				<p class="notice">The model leaves out <Names of={t.not_counted} />: it does not know how long calls take, nor the calls of other queues.</p>
+			)}
+			{t.full_rate.length > 0 && (
+				<p class="notice">Tried at the full rate: <Names of={t.full_rate} />. The model knows neither ramps nor adaptive rates.</p>
 			)}
 			<p class="hint">Used: of a limit that all tenants share, the part of its permits that calls took. Held jobs: the sum of the times for which it held jobs that were next in their lanes. Tenants held: how many tenants it held longer than other limits did.</p>
 		</Card>

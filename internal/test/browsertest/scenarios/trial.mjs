@@ -107,6 +107,7 @@ scenario('names, and more tenants', async (page) => {
     const response = await route.fetch(), trial = await response.json();
     trial.in_force.limits[0].name = trial.tenants[0].held_by = hostile;
     trial.not_counted = [hostile, 'in-flight'];
+    trial.full_rate = [hostile, 'account'];
     trial.total = 25;
     await route.fulfill({ response, json: trial });
   });
@@ -117,6 +118,7 @@ scenario('names, and more tenants', async (page) => {
   about(first[3], trial.tenants[0].in_force.p95_seconds, `held by ${hostile}`);
   assert.equal((await rows(page, 'Limits, now and then'))[0][0], hostile);
   assert.match(await text(page.getByText(/^The model leaves out/)), /, in-flight: it does not know/);
+  assert.match(await text(page.getByText(/^Tried at the full rate/)), /, account\. The model knows/);
   await page.getByText('Not shown: 22 more tenants.').waitFor();
   assert.equal(await page.locator(injected).count(), 0);
   await fits(page, 'trial');
