@@ -398,7 +398,8 @@ func TestAPI(t *testing.T) {
 	}
 }
 
-func TestPrometheusScrapesTheWorkers(t *testing.T) {
+// TestPrometheusScrapes: Prometheus reads the workers and the API, and reaches them.
+func TestPrometheusScrapes(t *testing.T) {
 	const folder = "/dashboard/prometheus/"
 	prometheus := service(t, "prometheus")
 	mounted := func(name string) {
@@ -417,6 +418,7 @@ func TestPrometheusScrapesTheWorkers(t *testing.T) {
 	var config struct {
 		RuleFiles     []string `yaml:"rule_files"`
 		ScrapeConfigs []struct {
+			Job         string `yaml:"job_name"`
 			MetricsPath string `yaml:"metrics_path"`
 			DNS         []struct {
 				Names []string
@@ -431,15 +433,22 @@ func TestPrometheusScrapesTheWorkers(t *testing.T) {
 	for _, name := range config.RuleFiles {
 		mounted(name)
 	}
-	port := portOf(t, service(t, "worker"), "HEADGATE_ADMIN_ADDR")
-	found := false
-	for _, scrape := range config.ScrapeConfigs {
-		for _, dns := range scrape.DNS {
-			found = found || scrape.MetricsPath == "/metrics" && dns.Type == "A" && dns.Port == port && slices.Contains(dns.Names, "worker")
+	for name, job := range map[string]string{"worker": "headgate", "api": "headgate-api"} {
+		of := service(t, name)
+		port, found := portOf(t, of, "HEADGATE_ADMIN_ADDR"), false
+		for _, scrape := range config.ScrapeConfigs {
+			for _, dns := range scrape.DNS {
+				found = found || scrape.Job == job && scrape.MetricsPath == "/metrics" && dns.Type == "A" && dns.Port == port && slices.Contains(dns.Names, name)
+			}
 		}
-	}
-	if !found {
-		t.Errorf("Prometheus reads %+v; want /metrics of every address of worker, port %d", config.ScrapeConfigs, port)
+		if !found {
+			t.Errorf("Prometheus reads %+v; want /metrics of every address of %s, port %d, as %s", config.ScrapeConfigs, name, port, job)
+		}
+		for _, service := range []types.ServiceConfig{of, prometheus} {
+			if _, in := service.Networks["metrics"]; !in {
+				t.Errorf("%s is not in the network metrics", service.Name)
+			}
+		}
 	}
 }
 

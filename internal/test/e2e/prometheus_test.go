@@ -153,7 +153,7 @@ type prometheus struct {
 	url string
 }
 
-// prometheus starts one that scrapes the stage's workers and another program each second, with the
+// prometheus starts one that scrapes the stage's workers, and another program as the API, each second, with the
 // configuration of dashboard/prometheus otherwise.
 func startPrometheus(s *stage.Stage, other string) *prometheus {
 	s.T.Helper()
@@ -199,7 +199,7 @@ func startPrometheus(s *stage.Stage, other string) *prometheus {
 	return p
 }
 
-// scraping is a configuration that scrapes the stage's workers and another program each second.
+// scraping is a configuration that scrapes the stage's workers, and another program as the API, each second.
 func scraping(s *stage.Stage, text []byte, other string) []byte {
 	s.T.Helper()
 	config := struct {
@@ -207,7 +207,7 @@ func scraping(s *stage.Stage, text []byte, other string) []byte {
 		Rules  []string         `yaml:"rule_files"`
 		Scrape []map[string]any `yaml:"scrape_configs"`
 	}{}
-	if err := yaml.Unmarshal(text, &config); err != nil || len(config.Scrape) != 1 {
+	if err := yaml.Unmarshal(text, &config); err != nil || len(config.Scrape) != 2 {
 		s.T.Fatalf("%d scrape configurations: %v", len(config.Scrape), err)
 	}
 	var targets []string
@@ -215,9 +215,10 @@ func scraping(s *stage.Stage, text []byte, other string) []byte {
 		targets = append(targets, strings.TrimPrefix(w.HTTP, "http://"))
 	}
 	config.Global = map[string]any{"scrape_interval": "1s", "evaluation_interval": "1s"}
-	delete(config.Scrape[0], "dns_sd_configs")
-	config.Scrape[0]["static_configs"] = []map[string]any{{"targets": targets}}
-	config.Scrape = append(config.Scrape, map[string]any{"job_name": "limiting", "static_configs": []map[string]any{{"targets": []string{other}}}})
+	for i, targets := range [][]string{targets, {other}} {
+		delete(config.Scrape[i], "dns_sd_configs")
+		config.Scrape[i]["static_configs"] = []map[string]any{{"targets": targets}}
+	}
 	text, err := yaml.Marshal(config)
 	if err != nil {
 		s.T.Fatal(err)
