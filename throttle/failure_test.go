@@ -443,13 +443,14 @@ func TestWaitEndsWhileRedisIsSlow(t *testing.T) {
 	defer end()
 	said := make(chan outcome, 1)
 	go func() { said <- questions[2].ask(ctx, c) }()
-	for ; ; time.Sleep(ms) {
+	// Redis can answer the first question that sees the slot before it answers the call, if it read both at once.
+	for seen := 0; seen < 2; time.Sleep(ms) {
 		d, err := c.Peek(t.Context(), 1, "k")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if d.RetryAfter > time.Hour {
-			break // the slot is given
+			seen++
 		}
 	}
 	server.Pause()
