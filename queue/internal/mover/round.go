@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -353,6 +354,25 @@ func (m *Mover) replan(ctx context.Context, home string, tenants []string) error
 	return lost
 }
 
+// arrived returns an error unless tenants have arrived in a partition before. A partition whose node failed over may have
+// lost the limits, and then it answers as if they had: what they have must not be taken for moved.
+func (m *Mover) arrived(ctx context.Context, home string, tenants []string) error {
+	for some := range slices.Chunk(tenants, atATime) {
+		var states []any
+		err := m.do(ctx, func(ctx context.Context) (err error) {
+			states, err = m.Redis.HMGet(ctx, store.MovesKey(home), some...).Result()
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(store.Texts(states), func(state string) bool { return state != store.MoveHere }) {
+			return fmt.Errorf("partition %s knows nothing of tenants that move there; if it has lost its limits, publish them again", home)
+		}
+	}
+	return nil
+}
+
 // carry takes all that tenants have from a partition that they have left to those where they arrive.
 func (m *Mover) carry(ctx context.Context, home, token string, tenants []string) error {
 	c := &carrier{Mover: m, home: home, token: token, to: map[string]string{}}
@@ -364,6 +384,9 @@ func (m *Mover) carry(ctx context.Context, home, token string, tenants []string)
 	for to, some := range m.byDestination(home, tenants) {
 		var err error
 		if arriving[to], err = m.set(ctx, to, "*", store.MoveComes+token, some); err != nil {
+			return err
+		}
+		if err := m.arrived(ctx, to, without(some, arriving[to])); err != nil {
 			return err
 		}
 		for _, tenant := range arriving[to] {
