@@ -1,15 +1,24 @@
 package queue
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/throttle"
 )
 
 // TestCalendarOutlivesItsLessor: another worker leases a quota of calendar months while the first partition, which alone
@@ -108,4 +117,89 @@ func TestLedgerOfATenantIsKept(t *testing.T) {
 	client.Del(ctx, key) // it has expired
 	l.books[key].used -= unusedBook + time.Second
 	lease("q:later", limitlua.Limit{Period: day, Location: time.UTC})
+}
+
+// ledgersAsked is a hook that notes of which ledgers a worker asks the seats.
+type ledgersAsked struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (l *ledgersAsked) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *ledgersAsked) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (l *ledgersAsked) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		for _, arg := range cmd.Args() {
+			if _, ledger, ok := strings.Cut(fmt.Sprint(arg), "}:ledger"); ok {
+				l.mu.Lock()
+				l.all = append(l.all, ledger)
+				l.mu.Unlock()
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// since returns the ledgers since the last call.
+func (l *ledgersAsked) since() (all []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all, l.all = l.all, nil
+	return all
+}
+
+// TestLedgersThatAreAsked: only ledgers of which somebody wants or gives back something cost a request, and the queue's
+// own one comes first, so that no budget whose node is away keeps it waiting.
+func TestLedgersThatAreAsked(t *testing.T) {
+	t.Parallel()
+	s := newSpending(t, limits.Limit{Rate: day, Per: []string{"tenant"}}, nil)
+	s.limit(sharedLimit(throttle.LeakyBucket, 100, 0), "ai") // its partitions share it
+	asked := &ledgersAsked{}
+	s.client.AddHook(asked)
+	layout := partition.Layout{Queue: "ai", N: 3}
+	tenants := []string{}
+	for i := 0; len(tenants) < 8; i++ {
+		if tenant := fmt.Sprint("t", i); layout.Home(tenant) == "ai" {
+			tenants = append(tenants, tenant)
+		}
+	}
+	clocks, windows := map[string]*redisClock{}, map[string]*effective.Calendars{}
+	for _, home := range layout.Names() {
+		clocks[home], windows[home] = &redisClock{redis: s.client, queue: home}, &effective.Calendars{Queue: home, Redis: s.client}
+		if err := clocks[home].start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := newLessor(layout, "w", s.client, clocks, windows, time.Minute, newRoles(s.client, "w"), slog.New(slog.DiscardHandler))
+	// round asks for all tenants, of which some have jobs that lack permits, and returns the ledgers that were asked.
+	round := func(lack ...string) []string {
+		t.Helper()
+		for _, tenant := range tenants {
+			metered := store.Key("ai", "metered:spend:"+tenant)
+			s.client.Del(t.Context(), metered)
+			if slices.Contains(lack, tenant) {
+				s.add("ai", 1, 100, tenant)
+				s.client.SAdd(t.Context(), metered, tenant+";kind=ai")
+			}
+			s.client.ZAdd(t.Context(), store.Key("ai", "leases:spend"), redis.Z{Score: 1, Member: tenant})
+		}
+		asked.since()
+		if err := l.round(t.Context(), "ai"); err != nil {
+			t.Fatal(err)
+		}
+		return asked.since()
+	}
+	all := round(tenants...)
+	if missing := slices.DeleteFunc(slices.Clone(tenants), func(tenant string) bool { return slices.Contains(all, ":"+tenant) }); len(missing) > 0 || all[0] != "" {
+		t.Errorf("asked were %q; want that of the queue, and then those of all tenants, not without %s", all, missing)
+	}
+	all = round(tenants[3])
+	others := slices.DeleteFunc(slices.Clone(all), func(ledger string) bool { return ledger == "" || ledger == ":"+tenants[3] })
+	if len(others) > 0 || !slices.Contains(all, ":"+tenants[3]) {
+		t.Errorf("asked were %q; want those of the queue and of %s", all, tenants[3])
+	}
 }

@@ -374,6 +374,8 @@ func (l *lessor) round(ctx context.Context, home string) error {
 			asks[i].spec.Lease = 2 * l.lasts.Microseconds()
 		}
 	}
+	// The ledger of each tenant's budget costs a request of its own.
+	asks = slices.DeleteFunc(asks, func(a leaseAsk) bool { return a.budget && !a.useful() })
 	if !l.noted(home, shared, asks) {
 		return nil
 	}
@@ -495,9 +497,15 @@ func (l *lessor) lease(batch [][]leaseAsk) ([]leaseAnswers, error) {
 			byBook[b] = append(byBook[b], leaseCall{&asks[j], &answers[i].all[j], &answers[i].err})
 		}
 	}
-	// The node of one budget may be away: that holds up no other limit.
+	// The node of one budget may be away: that holds up no other limit. The queue's own ledger comes first, because the
+	// time for all of them is limited.
 	var faults []store.Fault
-	for b, all := range byBook {
+	books := slices.Collect(maps.Keys(byBook))
+	if own := slices.IndexFunc(books, func(b *book) bool { return !b.budget }); own > 0 {
+		books[0], books[own] = books[own], books[0]
+	}
+	for _, b := range books {
+		all := byBook[b]
 		if !b.budget { // the queues that share a budget have different first partitions
 			b.clocks = clocks
 		}
