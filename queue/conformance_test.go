@@ -215,23 +215,114 @@ func TestViolationsAreNamed(t *testing.T) {
 		_, c := r.conformance(t)
 		got = map[string]string{}
 		for _, b := range c.Buckets {
-			text := ""
-			if over := b.Hours[len(b.Hours)-1].Over; over != nil {
-				text = fmt.Sprintf("%d of %d", over.Took, over.Allowed)
-				for _, cause := range over.Causes {
-					text += fmt.Sprintf(", %s by %s (%s)", cause.What, cause.Actor, cause.Reason)
-					if cause.Before != "" {
-						text += fmt.Sprintf(": %s to %s", cause.Before, cause.After)
-					}
-				}
-			}
-			got[b.Values["tenant"]] = text
+			got[b.Values["tenant"]] = causesOf(b)
 		}
 		return strings.HasPrefix(got["run"], "5") && strings.HasPrefix(got["lowered"], "4")
 	})
 	if !maps.Equal(got, want) {
 		t.Errorf("%q; want %q", got, want)
 	}
+}
+
+// causesOf returns the causes of the latest violation of a bucket, as text; "" if there is none.
+func causesOf(b inspect.ConformanceBucket) string {
+	over := b.Hours[len(b.Hours)-1].Over
+	if over == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%d of %d", over.Took, over.Allowed)
+	for _, cause := range over.Causes {
+		text += ", " + string(cause.What)
+		if cause.Actor != "" {
+			text += fmt.Sprintf(" by %s (%s)", cause.Actor, cause.Reason)
+		}
+		if cause.Before != "" {
+			text += fmt.Sprintf(": %s to %s", cause.Before, cause.After)
+		}
+	}
+	return text
+}
+
+// TestEndOfAnOverrideIsNamed: what an override allowed until it ended explains why its limit was exceeded afterwards.
+func TestEndOfAnOverrideIsNamed(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, counted(quota("calls", 3, func(l *limits.Limit) { l.Per = []string{"tenant"} })), nil)
+	change := limits.Change{Rate: &throttle.Rate{Count: 6, Period: 1000 * time.Hour}}
+	r.override(t, "a", "calls", change)
+	r.enqueue(t, "a", 8)
+	r.run(t)
+	until(t, "counted", func() bool {
+		got, _ := r.conformance(t)
+		return slices.Equal(got, []string{"calls tenant=a: 6 of 6"})
+	})
+	ends := operate.Override{Change: change, Until: time.Now().Add(time.Second), Reason: "it goes well", Actor: "bob"}
+	if err := operate.SetOverride(t.Context(), r.server.Client(), r.queue, "a", "calls", ends); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "ended", func() bool { return r.inForce(t, "a")["calls"].From == "queue" })
+	if _, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.RunNow, operate.Filter{Tenant: "a"}, ann, nil); err != nil {
+		t.Fatal(err)
+	}
+	const want = "8 of 6, run by ann (the campaign was a mistake), ended by bob (it goes well): 6/1000h0m0s to "
+	var got string
+	until(t, "named", func() bool {
+		_, c := r.conformance(t)
+		got = causesOf(c.Buckets[0])
+		return strings.HasPrefix(got, "8")
+	})
+	if got != want {
+		t.Errorf("%q; want %q", got, want)
+	}
+}
+
+// TestLossIsNamed: after what was used of a limit was lost, a program that did not know of it lets calls go again. That
+// explains why the limit was exceeded, as soon as one that did know has noticed it.
+func TestLossIsNamed(t *testing.T) {
+	t.Parallel()
+	set := counted(quota("calls", 3, nil))
+	r := startRig(t, -1, set, nil)
+	client := r.server.Client()
+	calls := func(c *Client) {
+		t.Helper()
+		for range 3 {
+			p, err := c.Take(t.Context(), r.call("a"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	calls(r.client)
+	lost := redistest.Keys(t, client, store.Key(r.queue, "b:*"))
+	if len(lost) != 1 {
+		t.Fatalf("the buckets are %v; want one", lost)
+	}
+	client.Del(t.Context(), lost[0], store.Key(r.queue, "limits"))
+	before := client.Time(t.Context()).Val()
+	set.Queues = map[string]limits.Queue{r.queue: set.Queues[""]}
+	if err := operate.Publish(t.Context(), client, set); err != nil {
+		t.Fatal(err)
+	}
+	after := client.Time(t.Context()).Val()
+	calls(NewClient(client))
+	if _, err := r.client.Take(t.Context(), r.call("a")); err == nil {
+		t.Fatal("a seventh call went")
+	}
+	r.run(t)
+	var c inspect.Conformance
+	until(t, "counted", func() bool {
+		var got []string
+		got, c = r.conformance(t)
+		return slices.Equal(got, []string{"calls: 6 of 3"})
+	})
+	if got := causesOf(c.Buckets[0]); got != "6 of 3, lost" {
+		t.Errorf("%q; want the loss", got)
+	} else if at := c.Buckets[0].Hours[0].Over.Causes[0].At; at.Before(before) || at.After(after) {
+		t.Errorf("it was lost at %v; want the time between %v and %v, when limits were published again", at, before, after)
+	}
+	client.HDel(t.Context(), store.Key(r.queue, "faults"), "lost limits")
 }
 
 // TestLoweredLimitOfAGroupIsNamed: it explains why the group exceeded it, however many tenants the group has.

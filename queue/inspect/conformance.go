@@ -70,7 +70,7 @@ type Cause struct {
 	What          CauseKind
 	At            time.Time
 	Actor, Reason string // of a change by an operator
-	Before, After string // the limit before and after it was changed; "": the tenant or group had none of its own
+	Before, After string // the limit before and after it was changed; "": the tenant or group had none of its own, or it is not known
 }
 
 // CauseKind is a kind of [Cause].

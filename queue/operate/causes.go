@@ -130,6 +130,8 @@ func (c *changes) causes(b *inspect.ConformanceBucket, over *inspect.Violation) 
 			continue
 		case within(e.At) && !isNew && !raised(e.Before[changed], e.After[changed]):
 			cause.Before, cause.After = e.Before[changed], e.After[changed]
+		case within(e.Until) && !c.replaced(i) && c.replaces(i): // what was before it did not come back
+			cause.What, cause.At, cause.Before = inspect.CausedByEnd, e.Until, e.After[changed]
 		case within(e.Until) && !c.replaced(i) && !raised(e.After[changed], e.Before[changed]):
 			cause.What, cause.At, cause.Before, cause.After = inspect.CausedByEnd, e.Until, e.After[changed], e.Before[changed]
 		default:
@@ -144,12 +146,22 @@ func (c *changes) causes(b *inspect.ConformanceBucket, over *inspect.Violation) 
 	return all[:min(len(all), maxCauses)]
 }
 
+// sameOverride reports whether an entry of the audit is about an override of the same limit and tenant as another.
+func sameOverride(e, of *AuditEntry) bool {
+	return (e.Action == "override" || e.Action == "clear") && e.Tenant == of.Tenant && e.Limit == of.Limit
+}
+
 // replaced reports whether the override of the i-th entry was replaced or cleared before its end.
 func (c *changes) replaced(i int) bool {
-	o := c.entries[i]
-	return slices.ContainsFunc(c.entries[:i], func(e AuditEntry) bool {
-		return (e.Action == "override" || e.Action == "clear") && e.Tenant == o.Tenant && e.Limit == o.Limit && e.At.Before(o.Until)
-	})
+	o := &c.entries[i]
+	return slices.ContainsFunc(c.entries[:i], func(e AuditEntry) bool { return sameOverride(&e, o) && e.At.Before(o.Until) })
+}
+
+// replaces reports whether the override of the i-th entry replaced another one.
+func (c *changes) replaces(i int) bool {
+	o, older := &c.entries[i], c.entries[i+1:]
+	last := slices.IndexFunc(older, func(e AuditEntry) bool { return sameOverride(&e, o) })
+	return last >= 0 && older[last].Action == "override" && (older[last].Until.IsZero() || older[last].Until.After(o.At))
 }
 
 // wasIn reports whether a tenant is in a group, or has left it since the i-th entry.

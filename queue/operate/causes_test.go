@@ -25,6 +25,11 @@ func TestCauses(t *testing.T) {
 		e.Before, e.After = e.After, e.Before
 		return e
 	}
+	second := lowering(before(time.Hour), before(time.Second)) // replaces one that raised the limit even more
+	second.Before, second.After = map[string]string{"calls": "9/m"}, map[string]string{"calls": "6/m"}
+	endOfSecond := inspect.Cause{What: inspect.CausedByEnd, At: before(time.Second), Actor: "ann", Reason: "a sale", Before: "6/m"}
+	redated := second // the same limit until another time
+	redated.Before = redated.After
 	between := func(from, to string) AuditEntry {
 		return AuditEntry{At: before(time.Second), Actor: "ann", Action: "publish", Before: map[string]string{"calls": from}, After: map[string]string{"calls": to}}
 	}
@@ -66,6 +71,9 @@ func TestCauses(t *testing.T) {
 		"an override has no end":      {entries: []AuditEntry{override("acme", before(time.Hour), time.Time{})}},
 		"an override of another":      {entries: []AuditEntry{override("zoe", before(time.Hour), before(time.Second))}},
 
+		"one between two values":     {entries: []AuditEntry{second, override("acme", before(2*time.Hour), before(-time.Hour))}, want: []inspect.Cause{endOfSecond}},
+		"one that replaced none":     {entries: []AuditEntry{second, override("acme", before(2*time.Hour), before(90*time.Minute))}},
+		"one that got another end":   {entries: []AuditEntry{redated, override("acme", before(2*time.Hour), before(-time.Hour))}, want: []inspect.Cause{endOfSecond}},
 		"a lowering one ended":       {entries: []AuditEntry{lowering(before(time.Hour), before(time.Second))}},
 		"raised and ended within it": {entries: []AuditEntry{override("acme", before(2*time.Second), before(time.Second))}, want: []inspect.Cause{ended}},
 

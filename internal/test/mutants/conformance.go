@@ -155,6 +155,10 @@ var conformanceMutants = []mutant{
 		"missing condition", "a limit that was raised explains no excess", "queue/operate TestCauses$",
 	},
 	{
+		"queue/operate/causes.go", `case within(e.Until) && !c.replaced(i) && c.replaces(i): // what was before it did not come back`, `case false:`,
+		"missing condition", "the end of an override explains an excess", "queue/operate TestCauses$",
+	},
+	{
 		"queue/operate/causes.go", `return c.groups[tenant] == group || slices.ContainsFunc(c.entries[:i], func(e AuditEntry) bool { return e.Before[tenant+": in group"] == group })`, `return i >= 0`,
 		"missing condition", "jobs of other groups explain nothing", "queue/operate TestRunsOfOthers",
 	},
