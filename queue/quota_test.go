@@ -181,6 +181,57 @@ return table.concat(all, ' ')`)
 	}
 }
 
+// TestReserveOfAnAdaptiveLimit: the part of a limit for one side is lowered with it, whichever side hears something or is
+// refused.
+func TestReserveOfAnAdaptiveLimit(t *testing.T) {
+	t.Parallel()
+	limit := func(name string, side limits.Side, rate int64, per ...string) limits.Limit {
+		return limits.Limit{Name: name, Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: rate, Period: time.Hour}, Burst: rate, Per: per, For: side, Adaptive: true}
+	}
+	r := startRig(t, -1, limitsOf(limit("account", limits.Both, 100), limit("account-jobs", limits.Jobs, 80), limit("other-jobs", limits.Jobs, 80),
+		limit("tenant", limits.Both, 100, "tenant"), limit("tenant-jobs", limits.Jobs, 80, "tenant")), nil)
+	script := store.NewScript(`
+local now, all = clock(), {}
+local found = lane_limits(lane_name('a', ''), now, ARGV[2] == 'direct')
+if ARGV[3] == '429' then
+  pause_all(found.own, now, now, 'too fast')
+elseif ARGV[3] ~= '' then
+  hear(found, now, ARGV[3])
+end
+for i, entry in ipairs(found.all) do
+  all[i] = string.format('%s %.0f', entry.name, entry.spec.r / entry.spec.p * 3600000000)
+  if ARGV[3] == '' then all[i] = all[i] .. string.format(' %.0f', math.floor(limit_left(entry.spec, bucket(entry, now), now))) end
+end
+return table.concat(all, ', ')`)
+	for _, step := range []struct {
+		by         limits.Side
+		what, jobs string // jobs is of each limit its rate and what is left
+	}{
+		{limits.Jobs, " 50 3600000000 20 account;", "account 50 20, account-jobs 40 16, other-jobs 50 20, tenant 100 100, tenant-jobs 80 80"},
+		{limits.Direct, " 25 3600000000 10 account;", "account 25 10, account-jobs 20 16, other-jobs 50 20, tenant 100 100, tenant-jobs 80 80"},
+		{limits.Direct, "429", "account 25 10, account-jobs 20 16, other-jobs 50 20, tenant 50 100, tenant-jobs 40 80"},
+	} {
+		var jobs any
+		for _, args := range [][]any{{string(step.by), step.what}, {string(limits.Jobs), ""}} {
+			reply, err := script.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), append([]any{r.queue}, args...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			jobs = reply
+		}
+		if jobs != step.jobs {
+			t.Errorf("%s of %s: jobs have %v; want %s", step.what, step.by, jobs, step.jobs)
+		}
+	}
+	r.enqueue(t, "a", 1)
+	parts := map[string]float64{"account": 0.25, "account-jobs": 0.25, "other-jobs": 0.625, "tenant": 0.5, "tenant-jobs": 0.5}
+	for _, l := range r.tenant(t, "a").Limits {
+		if l.Adapted != parts[l.Name] {
+			t.Errorf("a forecast has %v of limit %s; want %v", l.Adapted, l.Name, parts[l.Name])
+		}
+	}
+}
+
 // TestWhatFollowsAQuota: a quota is followed by the limits of its scope, and by no others.
 func TestWhatFollowsAQuota(t *testing.T) {
 	t.Parallel()

@@ -114,7 +114,7 @@ func (f *forecast) adapted(i int, l *lane) float64 {
 		return 1
 	}
 	var a adapt
-	if _, err := fmt.Sscan(f.beside[f.keyBeside(ofAdaptive, f.buckets[l.buckets[i]])], &a.low, &a.high, &a.since, &a.told, &a.at); err != nil {
+	if _, err := fmt.Sscan(f.beside[f.keyBeside(ofAdaptive, f.levelOf(f.rules.Limits[i], f.buckets[l.buckets[i]]))], &a.low, &a.high, &a.since, &a.told, &a.at); err != nil {
 		return 1
 	}
 	return a.part(f.now.UnixMicro())

@@ -121,6 +121,9 @@ type Limit struct {
 	// ([queue.SetQuota]), and fall when it asks for fewer calls and rise again
 	// while it does not; the limit's own rate is the most. Only a limit with a
 	// rate can be adaptive, and only one of the whole queue, per tenant or per endpoint.
+	// A limit with For whose name is that of an adaptive limit and the side, as
+	// account-jobs is of account, is a part of that: both are lowered to the same
+	// part of their rates.
 	Adaptive bool
 
 	// Ramp lets the rate grow from a smaller one, for each bucket from its first call on. nil: it is the

@@ -12,7 +12,7 @@ const reserveFile = `queues:
   webhook:
     kinds: [webhook]
     limits:
-      - {name: account, algorithm: leaky_bucket, rate: 100/s, capacity: 900, reserve: {direct: 20%, jobs: 60%}}
+      - {name: account, algorithm: leaky_bucket, rate: 100/s, capacity: 900, adaptive: true, reserve: {direct: 20%, jobs: 60%}}
       - {name: calls, concurrency: 5, reserve: {jobs: 15%}}
       - {name: daily, algorithm: fixed_window, rate: 10000/day, timezone: UTC, per: [tenant], reserve: {direct: 1%}}
       - {name: tenant, algorithm: token_bucket, rate: 7/s, burst: 20, per: [tenant], reserve: {direct: 30%}}
@@ -33,7 +33,7 @@ func TestReserve(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := func(l limits.Limit) string {
-		return fmt.Sprint(l.Name, " ", l.Algorithm, " ", l.Rate, " burst ", l.Burst, " capacity ", l.Capacity, " calls ", l.Concurrency, " ", l.Per, " for ", l.For)
+		return fmt.Sprint(l.Name, " ", l.Algorithm, " ", l.Rate, " burst ", l.Burst, " capacity ", l.Capacity, " calls ", l.Concurrency, " ", l.Per, " for ", l.For, map[bool]string{true: " adaptive"}[l.Adaptive])
 	}
 	var got []string
 	for _, l := range set.Queues["webhook"].Limits[4:] {
@@ -41,8 +41,8 @@ func TestReserve(t *testing.T) {
 	}
 	want := []string{
 		"slow token_bucket 1/h burst 0 capacity 0 calls 0 [] for direct",
-		"account-jobs token_bucket 80/s burst 21 capacity 0 calls 0 [] for jobs",
-		"account-direct token_bucket 40/s burst 11 capacity 0 calls 0 [] for direct",
+		"account-jobs token_bucket 80/s burst 21 capacity 0 calls 0 [] for jobs adaptive",
+		"account-direct token_bucket 40/s burst 11 capacity 0 calls 0 [] for direct adaptive",
 		"calls-direct concurrency 0/0s burst 0 capacity 0 calls 4 [] for direct",
 		"daily-jobs fixed_window 9900/day burst 0 capacity 0 calls 0 [tenant] for jobs",
 		"tenant-jobs token_bucket 49/10s burst 14 capacity 0 calls 0 [tenant] for jobs",

@@ -308,6 +308,10 @@ var queueMutants = []mutant{
 		"missing write", "a limit that the provider names anew forgets what was refused", "queue TestRefusalsBelowAQuota",
 	},
 	{
+		"queue/internal/store/lanes.lua", `whole = whole and (tenant.l[whole.name] or whole.spec), adapts = headgate .. 'b:' .. (whole or limit).name .. of,`, `whole = whole and (tenant.l[whole.name] or whole.spec), adapts = headgate .. 'b:' .. limit.name .. of,`,
+		"wrong key", "what a reserve keeps of an adaptive limit stays the same part", "queue TestReserveOfAnAdaptiveLimit",
+	},
+	{
 		"queue/internal/store/lanes.lua", `if more > 0 then limit_charge(entry.spec, bucket(entry, now), now, more) end`, ``,
 		"missing write", "a bucket has no more than the provider says remains", "queue TestQuotaIsKept",
 	},

@@ -96,7 +96,7 @@ local function look(entry, whole)
   end
   seen.keys[entry.key], seen.looked, seen.capacity = true, seen.looked + 1, most
   seen.used = seen.used + (most - math.min(most, left)) / most
-  if whole and entry.adaptive then seen.adapted = parts_now(entry.key, now) / adapting.parts end
+  if whole and entry.adaptive then seen.adapted = parts_now(entry.adapts, now) / adapting.parts end
 end
 local function look_all(lane, whole)
   local known = lane_limits(lane, now)

@@ -382,7 +382,7 @@ end
 
 -- lower notes that the provider refused a call at the level of now.
 local function lower(entry, now)
-  if not entry.adaptive then return end
+  if not entry.adaptive or entry.whole then return end
   local a = adapt_of(entry.key, now) or {low = adapting.parts, high = adapting.parts, since = 0, told = adapting.parts, at = 0}
   if a.since == 0 and now < a.at + 1000000 then return end -- it has just said what it admits
   local level, searched, _, before = parts_now(entry.key, now), level_at(a, math.max(0, now - a.since))
@@ -399,17 +399,20 @@ end
 -- -1 if it says nothing of these. of is 'account', then limits of the whole queue follow, or 'tenant' or 'endpoint', then
 -- those per tenant or per endpoint do. It never raises a limit beyond its own rate, or what a bucket has. What remains
 -- for a minute says nothing of a day, so it concerns only limits that are whole again within the window, or within a
--- minute if that is longer. "!1;" says that the receiver rejected what was sent, and "!0;" that it did not; neither,
+-- minute if that is longer; of a limit that is a part of another one, the same part remains. "!1;" says that the receiver rejected what was sent, and "!0;" that it did not; neither,
 -- that no limit has a ramp.
 local function hear(limits, now, text)
+  local function rate_of(spec)
+    if spec.w or spec.c then return spec.b / (spec.w or 1) end
+    return spec.r / spec.p
+  end
   for unit, limit, window, left, of in string.gmatch(text, '([^ ;]*) (%d+) (%d+) (%-?%d+) (%l+);') do
     limit, window, left = tonumber(limit), tonumber(window), tonumber(left)
     for _, entry in ipairs(of == 'account' and limits.shared or limits.own) do
       local follows = entry.adaptive and entry.unit == unit and (of == 'account' or of == 'tenant' and entry.tenants or of == 'endpoint' and entry.endpoints)
       local spec = follows and entry.published
-      if spec and limit > 0 and window > 0 and not spec.c then
-        local rate = spec.w and spec.b / spec.w or spec.r / spec.p
-        local told = math.max(1, math.min(adapting.parts, math.floor(limit / window / rate * adapting.parts + 0.001)))
+      if spec and not entry.whole and limit > 0 and window > 0 and not spec.c then
+        local told = math.max(1, math.min(adapting.parts, math.floor(limit / window / rate_of(spec) * adapting.parts + 0.001)))
         local a = adapt_of(entry.key, now)
         if a and a.told == told then
           if now > a.at + 60000000 then
@@ -421,7 +424,8 @@ local function hear(limits, now, text)
         end
       end
       if spec and left >= 0 and (spec.c and spec.c[2] - spec.c[1] or size(spec)) <= math.max(window, 60000000) then
-        local more = math.floor(limit_left(entry.spec, bucket(entry, now), now)) - left
+        local part = entry.whole and math.min(1, rate_of(spec) / rate_of(entry.whole)) or 1
+        local more = math.floor(limit_left(entry.spec, bucket(entry, now), now)) - math.floor(left * part)
         if more > 0 then limit_charge(entry.spec, bucket(entry, now), now, more) end
       end
     end
@@ -465,6 +469,18 @@ local function leased_calls(spec, entry, now)
   return known[1], known[2]
 end
 
+-- whole_of returns the adaptive limit of which another one is the part for one side, as account-jobs is of account
+-- where a reserve leaves it. Both have the same level, else the part could be more than all that is left.
+local function whole_of(part)
+  if not part.adaptive or not part['for'] then return nil end
+  local per = table.concat(part.per, ';')
+  for _, whole in ipairs(config().limits) do
+    if whole.adaptive and not whole['for'] and whole.name .. '-' .. part['for'] == part.name and table.concat(whole.per, ';') == per then
+      return whole
+    end
+  end
+end
+
 local lanes = {}
 -- lane_limits returns what can hold a lane: `shared` limits of the whole queue, its `own`
 -- limits, and `permits` of concurrency limits, each with the name of its bucket. They are those for jobs, or
@@ -498,9 +514,12 @@ local function lane_limits(lane, now, direct)
       end
       of_endpoint = of_endpoint or attr == 'endpoint'
     end
-    local suffix = limit.name .. ':' .. table.concat(parts, ';')
+    local of, whole = ':' .. table.concat(parts, ';'), whole_of(limit)
+    local suffix = limit.name .. of
     local entry = {
       name = limit.name, spec = spec, key = headgate .. 'b:' .. suffix, unit = limit.unit or '', adaptive = limit.adaptive, published = spec,
+      -- whole: the limit that this one is a part of; adapts: the bucket whose level it has
+      whole = whole and (tenant.l[whole.name] or whole.spec), adapts = headgate .. 'b:' .. (whole or limit).name .. of,
       -- till: when it may begin to admit more than it says now.
       till = tenant.till[limit.name],
       budget = limit.queues ~= nil, askers = headgate .. 'leases:' .. limit.name,
@@ -517,7 +536,7 @@ local function lane_limits(lane, now, direct)
       if limit.calendar then spec.c = calendars[limit.calendar] end
       local changes
       if entry.adaptive then
-        entry.spec, changes = adapted(spec, entry.key, now)
+        entry.spec, changes = adapted(spec, entry.adapts, now)
       elseif limit.ramp and not tenant.changed[limit.name] then
         entry.ramp = limit.ramp
         entry.spec, changes = ramps().spec(entry, spec, now)
