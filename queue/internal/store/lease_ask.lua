@@ -105,7 +105,7 @@ local function set_shift(b)
   if not b.fresh and b.shift == shift then return end
   local by = b.version == 0 and shift - b.shift or 0
   for _, span in ipairs(b.spans or {}) do span.from, span.next, span.keep = span.from + by, span.next + by, span.keep + by end
-  if b.from then b.from, b.ends = b.from + by, b.ends + by end
+  if b.from and b.ends > 0 then b.from, b.ends = b.from + by, b.ends + by end
   b.shift, b.dirty = shift, true
 end
 
