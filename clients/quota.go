@@ -12,6 +12,9 @@ type Quota struct {
 	Remaining *int64    // nil: not reported
 	ResetsAt  time.Time // when it is full again, by this machine's clock; zero: not reported
 
+	// At is when the provider said it, by this machine's clock; zero: not known.
+	At time.Time
+
 	// Window is the time in which Limit flows back; 0: it is not known.
 	Window time.Duration
 }

@@ -181,6 +181,11 @@ func damagedScripts(client *redis.Client) []damagedScript {
 	add("gauges", func(ctx context.Context, pick *rand.Rand, _ sight) error {
 		return eval(ctx, store.GaugesScript, windows(ctx, pick), 32, "*", "a")
 	})
+	for _, tenant := range []string{"", "a"} {
+		add(strings.TrimSpace("levels "+tenant), func(ctx context.Context, pick *rand.Rand, _ sight) error {
+			return eval(ctx, store.LevelsScript, windows(ctx, pick), tenant)
+		})
+	}
 	add("explain", func(ctx context.Context, pick *rand.Rand, s sight) error {
 		ids := append(at(pick, s, "g:a;kind=call"), "nobody")
 		return eval(ctx, store.ExplainScript, windows(ctx, pick), "a;kind=call", ids[0], 1, strconv.FormatInt(time.Now().UnixMicro(), 10), "b;kind=call")

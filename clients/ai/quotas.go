@@ -66,7 +66,7 @@ func (q *quotas) note(latest []clients.Quota) {
 func QuotasOf(header http.Header) (all []clients.Quota) {
 	now := time.Now()
 	for name, m := range metersOf(header, shared.Clock(header.Get("Date"))) {
-		quota := clients.Quota{Name: name, Limit: m.limit, Remaining: m.remaining, Window: m.window()}
+		quota := clients.Quota{Name: name, Limit: m.limit, Remaining: m.remaining, Window: m.window(), At: now}
 		if m.reset > 0 {
 			quota.ResetsAt = now.Add(m.reset)
 		}

@@ -28,7 +28,7 @@ func resendQuota(header http.Header, now time.Time) *clients.Quota {
 	if !ok || limit == 0 {
 		return nil
 	}
-	quota := &clients.Quota{Name: "requests", Limit: limit, Window: time.Second}
+	quota := &clients.Quota{Name: "requests", Limit: limit, Window: time.Second, At: now}
 	if left, ok := number("Ratelimit-Remaining"); ok {
 		quota.Remaining = &left
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/clients/breaker"
@@ -151,11 +152,11 @@ func ofTenant(err error) error {
 	return err
 }
 
-// maxName is the maximum length of an account's or a quota's name on the dashboard: others
-// choose them.
+// maxName is the maximum length of a quota's name on the dashboard: the provider chooses it.
 const maxName = 64
 
-// quotasOf returns the limits that a provider's client knows of its account.
+// quotasOf returns the limits that a provider's client knows of its account, which is that of a tenant or, with "", the
+// worker's.
 func quotasOf(account string, client any) (all []api.Quota) {
 	known, ok := client.(interface{ Quotas() []clients.Quota })
 	if !ok {
@@ -163,7 +164,8 @@ func quotasOf(account string, client any) (all []api.Quota) {
 	}
 	for _, q := range known.Quotas() {
 		all = append(all, api.Quota{
-			Account: clients.Printable(account, maxName), Name: clients.Printable(q.Name, maxName), Limit: q.Limit, Remaining: q.Remaining, ResetsAt: q.ResetsAt.UTC(),
+			Account: account, Name: clients.Printable(q.Name, maxName), Limit: q.Limit, Remaining: q.Remaining, ResetsAt: q.ResetsAt.UTC(),
+			SaidAt: q.At.UTC().Truncate(time.Millisecond), WindowSeconds: q.Window.Seconds(),
 		})
 	}
 	return all

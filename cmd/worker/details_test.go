@@ -90,13 +90,16 @@ func TestDetails(t *testing.T) {
 	if b := models.Breaker; b == nil || b.Opened != 0 || models.Kind != "ai" || len(models.Quotas) != 2 {
 		t.Fatalf("ai: %s", text)
 	}
-	for i, want := range []api.Quota{{Account: "", Remaining: new(int64(50))}, {Account: "acme", Remaining: new(int64(7))}} {
+	for i, want := range []api.Quota{{Account: "", Remaining: new(int64(50))}, {Account: "acme", Remaining: new(int64(7)), WindowSeconds: 60}} {
 		got := models.Quotas[i]
-		if got.Account != want.Account || got.Name != "requests" || got.Limit != 60 || got.Remaining == nil || *got.Remaining != *want.Remaining || time.Until(got.ResetsAt) <= 0 {
+		if got.Account != want.Account || got.Name != "requests" || got.Limit != 60 || got.Remaining == nil || *got.Remaining != *want.Remaining || time.Until(got.ResetsAt) <= 0 || time.Since(got.SaidAt).Abs() > time.Minute || got.WindowSeconds != want.WindowSeconds {
 			t.Errorf("ai: %s", text)
 		}
 	}
-	want := []api.Quota{{Name: "recipients/s", Limit: 14}, {Name: "recipients/24h", Limit: 50_000, Remaining: new(int64(0))}}
+	want := []api.Quota{
+		{Name: "recipients/s", Limit: 14, WindowSeconds: 1, LimitName: sesRate},
+		{Name: "recipients/24h", Limit: 50_000, Remaining: new(int64(0)), WindowSeconds: 86400, LimitName: sesDay},
+	}
 	if mails.Breaker != nil || !reflect.DeepEqual(mails.Quotas, want) {
 		t.Errorf("email: %s", text)
 	}

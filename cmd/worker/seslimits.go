@@ -36,6 +36,7 @@ type sesLimits struct {
 
 	mu    sync.Mutex
 	known *email.SESQuota // nil until SES has answered
+	at    time.Time       // when it did
 }
 
 // useSESLimits lowers a program's limits to those of the SES account.
@@ -80,7 +81,7 @@ func (s *sesLimits) ask(ctx context.Context) error {
 	if !quota.Sending {
 		s.logger.Warn("the SES account may not send at present")
 	}
-	s.known = &quota
+	s.known, s.at = &quota, time.Now()
 	return nil
 }
 
@@ -159,11 +160,12 @@ func (s *sesLimits) quotas() []api.Quota {
 		return nil
 	}
 	var all []api.Quota
+	said := s.at.UTC().Truncate(time.Millisecond)
 	if perSecond := int64(s.known.PerSecond); perSecond > 0 {
-		all = append(all, api.Quota{Name: "recipients/s", Limit: perSecond})
+		all = append(all, api.Quota{Name: "recipients/s", Limit: perSecond, WindowSeconds: 1, SaidAt: said, LimitName: sesRate})
 	}
 	if s.known.PerDay > 0 {
-		all = append(all, api.Quota{Name: "recipients/24h", Limit: s.known.PerDay, Remaining: new(max(s.known.PerDay-s.known.LastDay, 0))})
+		all = append(all, api.Quota{Name: "recipients/24h", Limit: s.known.PerDay, Remaining: new(max(s.known.PerDay-s.known.LastDay, 0)), WindowSeconds: 86400, SaidAt: said, LimitName: sesDay})
 	}
 	return all
 }

@@ -42,6 +42,14 @@ type Quota struct {
 	Limit     int64     `json:"limit,omitempty"`     // 0: unknown
 	Remaining *int64    `json:"remaining,omitempty"` // nil: unknown
 	ResetsAt  time.Time `json:"resets_at,omitzero"`
+	SaidAt    time.Time `json:"said_at,omitzero"` // zero: unknown
+
+	// WindowSeconds is the time for which Limit is; 0: unknown.
+	WindowSeconds float64 `json:"window_seconds,omitempty"`
+
+	// LimitName is the limit that the worker sets to this quota. "": adaptive limits of the
+	// unit that Name counts follow it.
+	LimitName string `json:"limit_name,omitempty"`
 }
 
 // LimitsFileDetails is the state of a worker's limits file.

@@ -105,7 +105,7 @@ func TestSchemas(t *testing.T) {
 		"FailureGroup": failureJSON{}, "Conformance": conformanceJSON{}, "ConformanceBucket": bucketJSON{}, "ConformanceHour": hourJSON{}, "Violation": violationJSON{}, "ViolationCause": causeJSON{},
 		"LimitsFile": publishedJSON{}, "TrialRequest": trialBody{}, "Trial": trialJSON{}, "Waiting": waitingJSON{}, "TrialOutcome": outcomeJSON{}, "TrialLimit": trialLimitJSON{}, "TrialTenant": trialTenantJSON{},
 		"LimitPreview": changedJSON{}, "Estimate": estimateJSON{}, "AuditEntry": auditJSON{}, "Point": point{}, "History": historyJSON{}, "Shares": sharesJSON{}, "Share": shareJSON{},
-		"Worker": workerJSON{}, "Breaker": breakerJSON{}, "Quota": quotaJSON{}, "Provider": providerJSON{}, "Reload": reloadJSON{},
+		"Worker": workerJSON{}, "Breaker": breakerJSON{}, "Quota": quotaJSON{}, "QuotaLimit": levelJSON{}, "Provider": providerJSON{}, "Reload": reloadJSON{},
 		"Algorithm": bench{}, "Taken": takenJSON{}, "Unshaped": unshapedJSON{}, "Redis": redisJSON{},
 	}
 	for name, value := range answers {

@@ -17,6 +17,7 @@ type limitJSON struct {
 	Binding     bool    `json:"binding"`
 	PausedUntil *moment `json:"paused_until,omitempty"`
 	Adapted     float64 `json:"adapted"`
+	LoweredBy   string  `json:"lowered_by,omitempty"` // "quota" or "refusals"
 
 	Ramp *rampJSON `json:"ramp,omitempty"`
 }
@@ -60,7 +61,7 @@ func (a *API) tenant(r *request) (answer, error) {
 	for _, l := range d.Limits {
 		rule := ruleOf(l.Effective)
 		rule.File = files[l.Name]
-		out.Limits = append(out.Limits, limitJSON{rule, l.Scope, l.Level, l.Capacity, at(l.Next), l.Binding, at(l.PausedUntil), l.Adapted, rampOf(l.Ramp)})
+		out.Limits = append(out.Limits, limitJSON{rule, l.Scope, l.Level, l.Capacity, at(l.Next), l.Binding, at(l.PausedUntil), l.Adapted, string(l.Lowered), rampOf(l.Ramp)})
 	}
 	for _, slot := range d.Slots {
 		out.Slots = append(out.Slots, moment{slot})

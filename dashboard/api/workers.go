@@ -60,12 +60,19 @@ type breakerJSON struct {
 	Opened uint64 `json:"opened"`
 }
 
+// quotaJSON is what a provider said of a limit of its own, and beside it the limits of queues that stand for it.
 type quotaJSON struct {
 	Account   string  `json:"account"`
 	Name      string  `json:"name"`
 	Limit     int64   `json:"limit,omitempty"`
+	Window    float64 `json:"window_seconds,omitempty"`
 	Remaining *int64  `json:"remaining,omitempty"`
 	ResetsAt  *moment `json:"resets_at,omitempty"`
+	SaidAt    *moment `json:"said_at,omitempty"`
+
+	Limits []levelJSON `json:"limits,omitzero"` // nil: they could not be read
+
+	limitName string // see Quota
 }
 
 type providerJSON struct {
@@ -73,20 +80,28 @@ type providerJSON struct {
 	Workers int          `json:"workers"` // workers that make its calls
 	Breaker *breakerJSON `json:"breaker,omitempty"`
 	Quotas  []quotaJSON  `json:"quotas"`
+
+	queues map[string]bool // of the workers that make its calls
 }
 
 // providers combines what workers report about their providers.
 func (a *API) providers(r *request) (answer, error) {
-	_, all, err := a.workerDetails(r)
+	alive, all, err := a.workerDetails(r)
+	if err != nil {
+		return answer{}, err
+	}
 	kinds := map[string]*providerJSON{}
-	for _, worker := range all {
+	for i, worker := range all {
 		for _, p := range worker.Providers {
 			sum := kinds[p.Kind]
 			if sum == nil {
-				sum = &providerJSON{Kind: p.Kind, Quotas: []quotaJSON{}}
+				sum = &providerJSON{Kind: p.Kind, Quotas: []quotaJSON{}, queues: map[string]bool{}}
 				kinds[p.Kind] = sum
 			}
 			sum.Workers++
+			for _, queue := range alive[i].Queues {
+				sum.queues[queue] = true
+			}
 			sum.addBreaker(p.Breaker)
 			for _, q := range p.Quotas {
 				sum.addQuota(q)
@@ -98,7 +113,8 @@ func (a *API) providers(r *request) (answer, error) {
 		out = append(out, *p)
 	}
 	slices.SortFunc(out, func(x, y providerJSON) int { return strings.Compare(x.Kind, y.Kind) })
-	return answer{body: map[string]any{"providers": out}}, err
+	a.addLevels(r.Context(), out)
+	return answer{body: map[string]any{"providers": out}}, nil
 }
 
 func (p *providerJSON) addBreaker(b *BreakerDetails) {
@@ -111,13 +127,22 @@ func (p *providerJSON) addBreaker(b *BreakerDetails) {
 	p.Breaker.Opened += b.Opened
 }
 
-// addQuota keeps, of all reports of one quota, the one with the fewest remaining.
+// addQuota keeps, of all reports of one quota, what the provider said last; of workers that do not say when that was,
+// the one with the fewest remaining.
 func (p *providerJSON) addQuota(q Quota) {
-	one := quotaJSON{q.Account, q.Name, q.Limit, q.Remaining, at(q.ResetsAt)}
+	one := quotaJSON{
+		Account: q.Account, Name: q.Name, Limit: q.Limit, Window: q.WindowSeconds, Remaining: q.Remaining, ResetsAt: at(q.ResetsAt), SaidAt: at(q.SaidAt),
+		limitName: q.LimitName,
+	}
 	i := slices.IndexFunc(p.Quotas, func(known quotaJSON) bool { return known.Account == q.Account && known.Name == q.Name })
 	switch {
 	case i < 0:
 		p.Quotas = append(p.Quotas, one)
+	case one.SaidAt != nil:
+		if known := p.Quotas[i].SaidAt; known == nil || one.SaidAt.After(known.Time) {
+			p.Quotas[i] = one
+		}
+	case p.Quotas[i].SaidAt != nil:
 	case one.Remaining != nil && (p.Quotas[i].Remaining == nil || *one.Remaining < *p.Quotas[i].Remaining):
 		p.Quotas[i] = one
 	}

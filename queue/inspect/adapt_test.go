@@ -24,8 +24,12 @@ func TestAdaptIsLanes(t *testing.T) {
 			t.Fatal(err)
 		}
 		reply, err := script.Run(t.Context(), client, store.ScriptKeys(queue), queue, now)
-		if want := fmt.Sprintf("%.0f", 1024*a.part(now)); err != nil || reply != want {
+		part, why := a.part(now)
+		if want := fmt.Sprintf("%.0f", 1024*part); err != nil || reply != want {
 			t.Errorf("%s: the scripts have %v, %v; forecasts %s", text, reply, err, want)
+		}
+		if (why == NotLowered) != (part == 1) {
+			t.Errorf("%s: %v of the rate is in force, lowered by %q", text, part, why)
 		}
 	}
 }

@@ -110,12 +110,18 @@ func (f *forecast) bucket(i int, l *lane, spec limitlua.Spec) (b fluid.Bucket, p
 
 // adapted returns the part to which an adaptive limit is lowered now, as in lanes.lua.
 func (f *forecast) adapted(i int, l *lane) float64 {
+	part, _ := f.lowered(i, l)
+	return part
+}
+
+// lowered returns the same, and why.
+func (f *forecast) lowered(i int, l *lane) (float64, Lowered) {
 	if !f.rules.Limits[i].Adaptive {
-		return 1
+		return 1, NotLowered
 	}
 	var a adapt
 	if _, err := fmt.Sscan(f.beside[f.keyBeside(ofAdaptive, f.levelOf(f.rules.Limits[i], f.buckets[l.buckets[i]]))], &a.low, &a.high, &a.since, &a.told, &a.at); err != nil {
-		return 1
+		return 1, NotLowered
 	}
 	return a.part(f.now.UnixMicro())
 }

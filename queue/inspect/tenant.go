@@ -51,6 +51,7 @@ type LimitState struct {
 	Binding     bool      // it is the limit that holds the tenant
 	PausedUntil time.Time // until then, because a provider asked for fewer calls; zero: not paused
 	Adapted     float64   // the part to which an adaptive limit is lowered; 1: it is not
+	Lowered     Lowered   // why it is
 
 	Ramp *RampState // how far it has grown; nil: it has no ramp
 }
@@ -175,7 +176,8 @@ func (f *forecast) limitStates(ctx context.Context, client redis.UniversalClient
 			if err != nil {
 				return nil, err
 			}
-			s.Level, s.Capacity, s.Adapted = b.Level, b.Max, f.adapted(i, l)
+			s.Level, s.Capacity = b.Level, b.Max
+			s.Adapted, s.Lowered = f.lowered(i, l)
 			if until := f.at(paused); paused > 0 && until.After(f.asked) {
 				s.PausedUntil = until
 			}

@@ -90,7 +90,7 @@ function overview(q) {
 const limitsOf = (q, t) => {
 	const now = Date.now(), own = !t || (t.got ?? t.rate) >= t.rate, waits = t && t.waiting > 0, rate = t?.rate ?? 10;
 	return [
-		{ name: 'account', algorithm: 'leaky_bucket', rule: `${q.account}/s`, from: 'queue', scope: 'the whole queue', level: waits ? 0 : 1, full: 1, next: iso(now + 12), binding: Boolean(waits && !own), adapted: 0.5 },
+		{ name: 'account', algorithm: 'leaky_bucket', rule: `${q.account}/s`, from: 'queue', scope: 'the whole queue', level: waits ? 0 : 1, full: 1, next: iso(now + 12), binding: Boolean(waits && !own), adapted: 0.5, lowered_by: 'quota' },
 		{ name: 'tenant', per: ['tenant'], algorithm: 'token_bucket', rule: `${rate}/s`, burst: t?.burst ?? 20, from: t?.override ? 'override' : 'queue', ...(t?.override ? { actor: 'ann', reason: 'launch day', until: iso(now + 5_400_000), file: { rule: '5/s', burst: 10 } } : {}), scope: t ? `tenant ${t.name}` : 'each tenant', level: waits ? 0.4 : (t?.burst ?? 20), full: t?.burst ?? 20, next: iso(now + 84), binding: Boolean(waits && own), adapted: 1 },
 		{ name: 'daily', per: ['tenant'], algorithm: 'fixed_window', rule: '10000/day', from: 'queue', scope: t ? `tenant ${t.name}` : 'each tenant', level: 3880, full: 10000, binding: false, adapted: 1, grows: 'from 50/day over 30d', ...(t ? { ramp: { rate: '707/day', from: '50/day', to: '10000/day', since: iso(now - 15 * 86_400_000), until: iso(now + 15 * 86_400_000), rejected: 0.08, held: Boolean(t.override) } } : {}) },
 		{ name: 'in-flight', per: ['tenant'], algorithm: 'concurrency', rule: '20 at a time', concurrency: 20, from: 'queue', scope: t ? `tenant ${t.name}` : 'each tenant', level: 17, full: 20, binding: false, adapted: 1 },
@@ -231,9 +231,16 @@ async function answer(method, path, query, body) {
 	if (a === 'session') return { actor: args.key ? 'ann' : 'dev', scopes: ['read', 'enqueue', 'admin'], read_only: Boolean(args['read-only']), version: 'mock', demo: true, auth: args.key ? 'key' : 'none' };
 	if (a === 'workers') return { workers: [{ id: 'w1', host: 'worker-1', pid: 12, version: 'mock', started: iso(Date.now() - 7e6), seen: iso(Date.now() - 900), queues: ['email', 'webhook'], kinds: ['email', 'webhook'], concurrency: 200, held: 11, sending: 3 }] };
 	if (a === 'providers') return { providers: [
-		{ kind: 'email', workers: 2, breaker: { opened: 1 }, quotas: [{ account: 'ses eu-west-1', name: 'sends a day', limit: 50000, remaining: 12044, resets_at: iso(Date.now() + 3.2e7) }, { account: 'ses eu-west-1', name: 'sends a second', limit: 300, remaining: 288 }] },
+		{ kind: 'email', workers: 2, breaker: { opened: 1 }, quotas: [
+			{ account: '', name: 'recipients/24h', limit: 50000, window_seconds: 86400, remaining: 12044, resets_at: iso(Date.now() + 3.2e7), said_at: iso(Date.now() - 1.2e6), limits: [{ queue: 'email', name: 'ses-day', rule: '50000/day', follows: true, adapted: 1, rate_per_second: 50000 / 86400, level: 11980, full: 50000 }] },
+			{ account: '', name: 'recipients/s', limit: 300, window_seconds: 1, said_at: iso(Date.now() - 1.2e6), limits: [{ queue: 'email', name: 'ses-rate', rule: '300/s', follows: true, adapted: 1, rate_per_second: 300, level: 1, full: 1 }] },
+		] },
 		{ kind: 'webhook', workers: 2, breaker: { opened: 3 }, quotas: [] },
-		{ kind: 'ai', workers: 2, quotas: [{ account: 'default', name: 'tokens', limit: 400000, remaining: 31000, resets_at: iso(Date.now() + 41_000) }] },
+		{ kind: 'ai', workers: 2, quotas: [
+			{ account: 'acme', name: 'requests', limit: 1500, window_seconds: 60, remaining: 310, resets_at: iso(Date.now() + 41_000), said_at: iso(Date.now() - 4000), limits: [{ queue: 'ai', name: 'requests', rule: '100/s', follows: true, adapted: 0.25, rate_per_second: 25, level: 310, full: 1000 }] },
+			{ account: 'acme', name: 'tokens', limit: 400000, window_seconds: 60, remaining: 31000, resets_at: iso(Date.now() + 41_000), said_at: iso(Date.now() - 4000), limits: [{ queue: 'ai', name: 'tokens', rule: '900000/min', follows: false, adapted: 1, rate_per_second: 15000, level: 40000, full: 50000 }] },
+			{ account: 'acme', name: 'images', limit: 50, said_at: iso(Date.now() - 4000), limits: [] },
+		] },
 	] };
 	if (a === 'limits') return { files: [{ worker: 'worker-1', path: '/etc/headgate/limits.yaml', at: iso(Date.now() - 60_000), error: 'line 14: rate: "10/sek" is no rate, want COUNT/PERIOD such as 10/s' }, { worker: 'worker-2', path: '/etc/headgate/limits.yaml', at: iso(Date.now() - 3_600_000) }] };
 	if (a === 'audit') return { entries: audit.slice(0, Number(query.get('limit') || 50)) };

@@ -34,7 +34,7 @@ export interface TenantPage { now: string; total: number; tenants: TenantRow[] }
 export interface LimitState {
 	name: string; per?: string[] | null; unit?: string; queues?: string[]; for?: 'jobs' | 'direct'; algorithm: string; rule: string; burst?: number; capacity?: number; concurrency?: number;
 	from: string; until?: string; actor?: string; reason?: string; scope: string; level: number; full: number; next?: string;
-	binding: boolean; paused_until?: string; adapted: number; grows?: string;
+	binding: boolean; paused_until?: string; adapted: number; lowered_by?: 'quota' | 'refusals'; grows?: string;
 	ramp?: { rate: string; from: string; to: string; since?: string; until?: string; rejected: number; held: boolean };
 	file?: { rule?: string; burst?: number; capacity?: number; concurrency?: number };
 	/** The override that is not in force, and why. Only until, actor and reason are its own. */
@@ -67,7 +67,14 @@ export interface Worker {
 	concurrency: number; held: number; sending: number; limits_file?: { path: string; error?: string };
 }
 /** A limit of an account, as far as its provider reports it. */
-export interface Quota { account: string; name: string; limit?: number; remaining?: number; resets_at?: string }
+/** What a limit assumes that counts the same as a quota. */
+export interface QuotaLimit { queue: string; name: string; rule: string; follows: boolean; adapted: number; rate_per_second: number; level?: number; full?: number; next?: string }
+/** What a provider said of a limit of its own. */
+export interface Quota {
+	account: string; name: string; limit?: number; window_seconds?: number; remaining?: number; resets_at?: string; said_at?: string;
+	/** Absent if they could not be read. */
+	limits?: QuotaLimit[];
+}
 export interface Provider {
 	kind: string; workers: number;
 	breaker?: { opened: number };

@@ -31,6 +31,8 @@ queues:
   ai:
     kinds: [ai]
     limits:
+      - {name: requests, algorithm: token_bucket, rate: 120/day, burst: 50, adaptive: true}
+      - {name: images, unit: images, algorithm: fixed_window, rate: 9000/day}
       - {name: tokens, per: [tenant], unit: tokens, algorithm: token_bucket, rate: 60000/min, burst: 500}
 tenants:
   acme: {weight: 3, limits: {webhook: {tenant: {rate: 2/hour, burst: 1}}}}
@@ -43,7 +45,7 @@ func TestContent(t *testing.T) {
 	s := newStage(t, contentLimits)
 	model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for name, value := range map[string]string{
-			"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "42", "x-ratelimit-reset-requests": "30m0s",
+			"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "42", "x-ratelimit-reset-requests": "7h12m0s",
 			"x-ratelimit-limit-tokens": "90000", "x-ratelimit-remaining-tokens": "1234",
 			"x-ratelimit-limit-images": "5000", "x-ratelimit-remaining-audio": "7", "content-type": "application/json",
 		} {

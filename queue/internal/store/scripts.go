@@ -81,6 +81,7 @@ var (
 var (
 	ExplainScript = NewScript(Lua("explain"))
 	GaugesScript  = NewScript(Lua("gauges"))
+	LevelsScript  = NewScript(Lua("levels"))
 	JobsScript    = NewScript(Lua("jobs"), asynqwire.MessageLua)
 	VerbsScript   = NewScript(Lua("verbs"), Lua("record"), Lua("end"), asynqwire.MessageLua, Lua("cancel")).AllowOOM()
 	PauseScript   = NewScript(Lua("pause")).AllowOOM()
@@ -95,6 +96,6 @@ var Scripts = map[string]*redisscript.Script{
 	"calls": CallsScript, "conformance": ConformanceScript,
 	"periodic_set": PeriodicSetScript, "periodic_look": PeriodicLookScript, "periodic_choose": PeriodicChooseScript,
 	"periodic_mark": PeriodicMarkScript, "periodic_fire": PeriodicFireScript,
-	"explain": ExplainScript, "gauges": GaugesScript, "jobs": JobsScript, "verbs": VerbsScript, "pause": PauseScript, "unregister": UnregisterScript,
+	"explain": ExplainScript, "gauges": GaugesScript, "levels": LevelsScript, "jobs": JobsScript, "verbs": VerbsScript, "pause": PauseScript, "unregister": UnregisterScript,
 	"move": MoveScript, "move_out": MoveOutScript, "move_in": MoveInScript, "move_with": MoveWithScript, "move_done": MoveDoneScript,
 }

@@ -110,19 +110,13 @@ function Own({ queue }: { queue: string }) {
 	);
 }
 
-/** The effective limit, which answers of the provider may have lowered. */
-function effective(o: Override) {
-	if (!(o.adapted > 0 && o.adapted < 1)) return admits(o);
-	return <>{num(Math.round(o.adapted * 100))} % of {admits(o)}<small class="why">lowered by the provider’s answers</small></>;
-}
-
 function Overrides({ queue, l }: { queue: string; l: Limits }) {
 	const columns: Column<Override>[] = [
 		{ label: 'Tenant', cell: (o) => <TenantLink queue={queue} tenant={o.tenant} /> },
 		{ label: 'Limit', cell: (o) => <Name>{o.name}</Name> },
 		{ label: 'File', cell: (o) => (o.not_in_force ? admits(o) : o.file ? <s>{admits(o.file)}</s> : '–') },
 		{ label: 'Override', cell: (o) => (o.not_in_force ? <bdi>{o.not_in_force}</bdi> : admits(o)) },
-		{ label: 'In force', cell: (o) => <b>{effective(o)}</b> },
+		{ label: 'In force', cell: (o) => <b>{admits(o)}</b> },
 		{ label: 'Until', cell: (o) => (o.until ? <At at={o.until} now={tick.value} title={relative(time(o.until), tick.value)} /> : 'cleared') },
 		{ label: 'By', cell: (o) => <span><bdi>{o.actor}</bdi><small class="why"><bdi>{o.reason}</bdi></small></span> },
 	];

@@ -1,9 +1,9 @@
-import { num, plural, rate, sentenceCase, span, time } from '../format';
+import { num, plural, rate, relative, sentenceCase, span, time } from '../format';
 import { useResource } from '../hooks';
 import { queues, serverNow } from '../live';
 import { href } from '../router';
 import { recent, useSeries } from '../series';
-import type { Answer, Overview, Pause, Provider, Quota } from '../types';
+import type { Answer, Overview, Pause, Provider, Quota, QuotaLimit } from '../types';
 import { Chart } from '../ui/chart';
 import { Badge } from '../ui/icon';
 import { Meter } from '../ui/meter';
@@ -76,23 +76,50 @@ function Remaining({ of: { account, name, limit, remaining } }: { of: Quota }) {
 	return <Meter level={remaining} full={limit} label={`Remaining ${name}, ${account}`} />;
 }
 
+const periods: Record<number, string> = { 1: 's', 60: 'min', 3600: 'h', 86400: 'day' };
+
+/** What the provider said of a quota, beside what the limits assume that count the same. */
+function Beside({ of: q, now }: { of: Quota; now: number }) {
+	const said: string[] = [];
+	if (q.limit !== undefined && q.window_seconds) said.push(periods[q.window_seconds] ? `${num(q.limit)}/${periods[q.window_seconds]}` : `${num(q.limit)} in ${span(q.window_seconds * 1000)}`);
+	if (time(q.resets_at) > now) said.push(`full again in ${span(time(q.resets_at) - now)}`); // a reset in the past is not shown
+	if (q.said_at) said.push(`said ${relative(Math.min(time(q.said_at), now), now)}`);
+	return (
+		<div class="quota">
+			<h4><bdi>{sentenceCase(q.name)}</bdi>{q.account && <small>account of <bdi>{q.account}</bdi></small>}</h4>
+			<dl>
+				<div><dt>The provider said</dt><dd><Remaining of={q} />{said.length > 0 && <small>{said.join(', ')}</small>}</dd></div>
+				<div>
+					<dt>Headgate assumes</dt>
+					{!q.limits ? <dd>The limits could not be read.</dd> : q.limits.length === 0 ? <dd>No limit counts this.</dd> : q.limits.map((l) => <Assumed key={`${l.queue} ${l.name}`} of={l} now={now} />)}
+				</div>
+			</dl>
+		</div>
+	);
+}
+
+function Assumed({ of: l, now }: { of: QuotaLimit; now: number }) {
+	const rateNow = rate(l.rate_per_second, l.rule);
+	return (
+		<dd>
+			{l.level === undefined || l.full === undefined ? <span class="figure">{rateNow}</span> : <Meter level={l.level} full={l.full} label={`Permits of limit ${l.name}, ${l.queue}`} />}
+			<small>
+				{rateNow}, <a href={href('queues', l.queue, 'limits')}><bdi>{l.name}</bdi></a>{l.adapted < 1 && `, lowered from ${l.rule}`}{time(l.next) - now >= 1000 && `, next in ${span(time(l.next) - now)}`}
+				{!l.follows && ', does not follow the provider: not adaptive'}
+			</small>
+		</dd>
+	);
+}
+
 function Card({ of: p }: { of: Provider }) {
 	const b = p.breaker, quotas = p.quotas ?? [], now = serverNow();
-	// A reset in the past is not shown.
-	const full = (at?: string) => time(at) > now && `full again in ${span(time(at) - now)}`;
 	return (
 		<section class="card provider" aria-label={`Provider of ${p.kind}`}>
 			<header><h2>{sentenceCase(p.kind)}</h2><small>{plural(p.workers, 'worker')}</small></header>
 			<h3>Circuit breaker</h3>
 			<p>{!b ? 'No circuit breaker' : b.opened > 0 ? `Opened ${plural(b.opened, 'time')} after failed calls` : 'Never opened'}</p>
-			<h3>Quotas, from response headers</h3>
-			{quotas.length === 0 ? <p>None reported.</p> : quotas.map((quota) => (
-				<p class="quota" key={quota.account + '\n' + quota.name}>
-					<span><bdi>{sentenceCase(quota.name)}</bdi></span>
-					<Remaining of={quota} />
-					<small><bdi>{quota.account}</bdi>{quota.account && full(quota.resets_at) && ', '}{full(quota.resets_at)}</small>
-				</p>
-			))}
+			<h3>Quotas</h3>
+			{quotas.length === 0 ? <p>None reported.</p> : quotas.map((quota) => <Beside key={quota.account + '\n' + quota.name} of={quota} now={now} />)}
 		</section>
 	);
 }

@@ -90,10 +90,33 @@ scenario('providers', async (page) => {
   await webhook.getByText('None reported.', { exact: true }).waitFor();
   await ai.getByText('Never opened', { exact: true }).waitFor();
   await ai.locator('.quota').nth(3).waitFor();
-  assert.deepEqual((await texts(ai.locator('.quota'))).map((quota) => quota.replace(/\d+ min$/, '… min')), [
-    'Audio 7 remaining', 'Images limit 5,000', 'Requests 42/60 full again in … min', 'Tokens 1,234/90,000',
+  // What the provider said is beside what the limits assume that count the same.
+  const beside = async (quota) => ({
+    of: await text(quota.locator('h4')),
+    said: (await texts(quota.locator('dl > div').filter({ hasText: 'The provider said' }).locator('dd'))).map((said) => said.replace(/said (now|[\d.]+ (s|min) ago)$/, 'said then')),
+    assumed: await texts(quota.locator('dl > div').filter({ hasText: 'Headgate assumes' }).locator('dd')),
+  });
+  assert.deepEqual(await Promise.all((await ai.locator('.quota').all()).map(beside)), [
+    { of: 'Audio', said: ['7 remaining said then'], assumed: ['No limit counts this.'] },
+    { of: 'Images', said: ['limit 5,000 said then'], assumed: ['9,000/9,000 9,000/day, images, does not follow the provider: not adaptive'] },
+    { of: 'Requests', said: ['42/60 60/day, full again in 7 h, said then'], assumed: ['42/50 60/day, requests, lowered from 120/day'] },
+    { of: 'Tokens', said: ['1,234/90,000 said then'], assumed: ['No limit counts this.'] },
   ]);
-  assert.deepEqual(await ai.getByRole('meter').evaluateAll((all) => all.map((meter) => meter.ariaValueText)), ['42 of 60', '1,234 of 90,000']);
+  assert.deepEqual(await ai.getByRole('meter').evaluateAll((all) => all.map((meter) => meter.ariaValueText)), ['9,000 of 9,000', '42 of 60', '42 of 50', '1,234 of 90,000']);
+});
+
+scenario('why the limit of a tenant is lowered', async (page) => {
+  const why = async () => (await series(page)).find(({ name }) => name === 'requests').said.find((said) => said.startsWith('Lowered'));
+  await at.visit(page, at.tenant('ai', 'acme'));
+  await page.locator('.series > li').first().waitFor();
+  assert.equal(await why(), 'Lowered to 50 % because the provider said that it admits less');
+  await page.route('**/tenants/acme', async (route) => {
+    const response = await route.fetch(), tenant = await response.json();
+    for (const limit of tenant.limits) if (limit.lowered_by) limit.lowered_by = 'refusals';
+    await route.fulfill({ response, json: tenant });
+  });
+  await page.getByText('because the provider refused calls (429)').waitFor();
+  assert.equal(await why(), 'Lowered to 50 % because the provider refused calls (429)');
 });
 
 scenario('limits', async (page) => {
