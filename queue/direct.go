@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/validation"
+	"github.com/headgate/headgate/throttle"
 )
 
 const (
@@ -75,47 +76,62 @@ func (c *Client) Take(ctx context.Context, job Job) (*Permit, error) { return c.
 // processes whose calls wait hold jobs back: a limit can keep a reserve for jobs, too. If Redis does not answer, Wait
 // returns an error 5 s after maxWait at the latest.
 func (c *Client) Wait(ctx context.Context, job Job, maxWait time.Duration) (*Permit, error) {
+	seen := c.direct.observed()
+	p, err := c.wait(ctx, job, maxWait, seen)
+	seen.tell(err)
+	return p, err
+}
+
+func (c *Client) wait(ctx context.Context, job Job, maxWait time.Duration, seen *observed) (*Permit, error) {
 	end := time.Now().Add(maxWait)
 	ctx, cancel := context.WithDeadline(ctx, end.Add(store.Timeout))
 	defer cancel()
 	seeking := &retry{}
 	for try := 0; ; try++ {
 		a, err := c.prepare(ctx, job, time.Now(), &retry{}, try)
+		seen.of(a)
 		if err != nil && !errors.Is(err, errNoPartition) {
+			if _, asked := errors.AsType[*lookupError](err); asked {
+				seen.failed(err)
+			}
 			return nil, err
 		}
 		var p *Permit
 		if err == nil {
-			p, err = c.waitIn(ctx, a, end)
+			p, err = c.waitIn(ctx, a, end, seen)
 		}
 		if !errors.Is(err, errNoPartition) {
 			return p, err
 		}
 		if !seeking.seek(ctx, try) {
-			return nil, fmt.Errorf("a call of queue %q: its tenant moves to another partition: try again", a.queue())
+			return nil, seen.failed(fmt.Errorf("a call of queue %q: its tenant moves to another partition: try again", a.queue()))
 		}
 	}
 }
 
 // waitIn asks one partition until the call has come to its moment.
-func (c *Client) waitIn(ctx context.Context, a accepted, end time.Time) (*Permit, error) {
+func (c *Client) waitIn(ctx context.Context, a accepted, end time.Time, seen *observed) (*Permit, error) {
 	in := c.direct.in(c.redis, a.home)
 	for missed := range maxMissed {
-		p, err := c.nextSlot(ctx, a, in, missed, end)
-		if err != nil || p.hold(ctx, in) {
-			return p, err
+		p, err := c.nextSlot(ctx, a, in, missed, end, seen)
+		if err != nil {
+			return nil, err
+		}
+		seen.waits(p.slot.earliest - boottime.Now())
+		if p.hold(ctx, in) {
+			return p, nil
 		}
 		_ = p.Cancel(ctx) // else it is used up
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("a call of queue %q: it missed its slot %d times: Redis answers too slowly, or this process is too busy", a.queue(), maxMissed)
+	return nil, seen.failed(fmt.Errorf("a call of queue %q: it missed its slot %d times: Redis answers too slowly, or this process is too busy", a.queue(), maxMissed))
 }
 
 // nextSlot asks for a slot until there is one. Calls of this process that wait for the same bucket stand in line, and
 // only the first one asks again. missed is how many slots the call has missed: then it gets more time for the next.
-func (c *Client) nextSlot(ctx context.Context, a accepted, in *directIn, missed int, end time.Time) (*Permit, error) {
+func (c *Client) nextSlot(ctx context.Context, a accepted, in *directIn, missed int, end time.Time, seen *observed) (*Permit, error) {
 	waiting, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
 	line, leave := "", func() {}
@@ -123,11 +139,11 @@ func (c *Client) nextSlot(ctx context.Context, a accepted, in *directIn, missed 
 	ahead := min(cmp.Or(c.direct.pickup, pickup)<<missed, directNear)
 	for {
 		if err := in.clock.ready(ctx); err != nil {
-			return nil, fmt.Errorf("a call of queue %q: %w", a.queue(), err)
+			return nil, seen.failed(fmt.Errorf("a call of queue %q: %w", a.queue(), err))
 		}
 		left := max(time.Until(end), 0)
 		// The call before may be accounted as much ahead of when it left.
-		p, refused, err := c.ask(ctx, a, in, ahead, max(min(left, directNear), ahead))
+		p, refused, err := c.ask(ctx, a, in, ahead, max(min(left, directNear), ahead), seen)
 		if err != nil || refused == nil {
 			return p, err
 		}
@@ -136,12 +152,16 @@ func (c *Client) nextSlot(ctx context.Context, a accepted, in *directIn, missed 
 		}
 		if refused.line != line {
 			leave()
+			entered := time.Now()
 			line, leave = refused.line, in.lines.enter(waiting, refused.line)
+			seen.waits(time.Since(entered))
 			continue
 		}
-		if err := wait.For(ctx, cmp.Or(refused.again, min(directPoll, left))); err != nil {
+		again := cmp.Or(refused.again, min(directPoll, left))
+		if err := wait.For(ctx, again); err != nil {
 			return nil, err
 		}
+		seen.waits(again)
 	}
 }
 
@@ -153,20 +173,23 @@ type refusal struct {
 }
 
 // ask asks once for a slot, which is at most `near` from now, and ends `ahead` from now or later.
-func (c *Client) ask(ctx context.Context, a accepted, in *directIn, ahead, near time.Duration) (*Permit, *refusal, error) {
+func (c *Client) ask(ctx context.Context, a accepted, in *directIn, ahead, near time.Duration, seen *observed) (*Permit, *refusal, error) {
 	p := &Permit{client: c, of: a, id: "*" + rand.Text()}
 	var reply any
 	var sent time.Duration
+	asking := seen.asking()
 	err := in.calendars.Run(ctx, func(calendars string) (err error) {
 		ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 		defer cancel()
 		sent = boottime.Now()
-		reply, err = store.DirectScript.RunUntilDone(ctx, c.redis, store.ScriptKeys(a.home), a.home, calendars, near.Microseconds(), ahead.Microseconds(), a.layout,
-			p.id, a.tenant, a.attributesOfLane(), a.cost, a.costs, directLease.Microseconds(), in.born.Load())
+		args := seen.append([]any{a.home, calendars, near.Microseconds(), ahead.Microseconds(), a.layout,
+			p.id, a.tenant, a.attributesOfLane(), a.cost, a.costs, directLease.Microseconds(), in.born.Load()})
+		reply, err = store.DirectScript.RunUntilDone(ctx, c.redis, store.ScriptKeys(a.home), args...)
 		return err
 	})
+	seen.asked(asking)
 	if err != nil {
-		return nil, nil, fmt.Errorf("a call of queue %q: %w", a.queue(), err)
+		return nil, nil, seen.failed(fmt.Errorf("a call of queue %q: %w", a.queue(), err))
 	}
 	read := store.Read(reply)
 	switch word := read.Text(); word {
@@ -174,6 +197,7 @@ func (c *Client) ask(ctx context.Context, a accepted, in *directIn, ahead, near 
 		in.born.Store(read.Int())
 		earliest, latest, now := read.Int(), read.Int(), read.Int()
 		p.permits, p.marks = read.Text(), read.Text()
+		seen.goes(read, earliest, now)
 		if err := read.End(); err != nil {
 			return nil, nil, err
 		}
@@ -183,7 +207,9 @@ func (c *Client) ask(ctx context.Context, a accepted, in *directIn, ahead, near 
 	case "no":
 		in.born.Store(read.Int())
 		after, again := time.Duration(read.Int())*time.Microsecond, time.Duration(read.Int())*time.Microsecond
-		return nil, &refusal{RefusedError{a.queue(), ParkReason(read.Text()), read.Text(), after}, again, read.Text()}, read.End()
+		refused := &refusal{RefusedError{a.queue(), ParkReason(read.Text()), read.Text(), after}, again, read.Text()}
+		seen.refused(read, after)
+		return nil, refused, read.End()
 	case "never":
 		return nil, nil, neverAdmitted(read)
 	case "leased":
@@ -207,7 +233,8 @@ func neverAdmitted(read *store.Reply) error {
 
 // direct is what a client knows of the partitions from which it takes permits for calls of its own.
 type direct struct {
-	pickup time.Duration // in which a call leaves that Redis admits now; 0: pickup
+	pickup  time.Duration              // in which a call leaves that Redis admits now; 0: pickup
+	observe func(throttle.Observation) // nil: nobody observes
 
 	mu    sync.Mutex
 	known map[string]*directIn

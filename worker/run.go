@@ -23,6 +23,7 @@ import (
 	"github.com/headgate/headgate/queue/limitsfile"
 	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/tracing"
+	"github.com/headgate/headgate/throttle/limitmetrics"
 )
 
 // Program is a worker program that does not run yet. Its fields are for register, which adds
@@ -108,8 +109,9 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 
 	logger, client, registry := settings.Logger(os.Stderr, s.LogFormat), redisclient.New(options), metrics.NewRegistry()
 	observer, inspector := metrics.New(registry), inspect.New(client).Decrypt(keys)
+	jobs := queue.NewClient(client).FullAt(s.FullAt()).Encrypt(keys).Observe(limitmetrics.New(registry).Observe)
 	observer.Queues(metrics.Queues{Inspector: inspector, Names: s.Queues, Tenants: tenants, Logger: logger})
-	p := &Program{Client: queue.NewClient(client).FullAt(s.FullAt()).Encrypt(keys), Redis: client, Metrics: registry, Details: NewDetails(observer), Logger: logger}
+	p := &Program{Client: jobs, Redis: client, Metrics: registry, Details: NewDetails(observer), Logger: logger}
 	var web *server.Server
 	changed := func(e operate.AuditEntry) {
 		logger.Info("recorded in the audit", "audit", e)

@@ -3,8 +3,8 @@
 //	counts := limitmetrics.New(prometheus.DefaultRegisterer)
 //	limiter = limiter.WithObserver(counts.Observe)
 //
-// One Metrics serves any number of limiters, and those of package httplimit have an
-// Observe in their configurations. The only label is the name of the limit, never a key,
+// One Metrics serves any number of limiters. Those of package httplimit have an Observe in
+// their configurations, and a queue.Client has one for the calls without a job. The only label is the name of the limit, never a key,
 // so there are as many series as limits.
 //
 //	headgate_limiter_decisions_total{limit, decision}

@@ -123,6 +123,38 @@ var directMutants = []mutant{
 		"missing condition", "a provider that asks for a pause gets it", "queue TestTransport",
 	},
 	{
+		"queue/internal/store/direct.lua", `if limit ~= '' and rest >= left then return end`, ``,
+		"missing condition", "a call that goes is observed with the limit that has the fewest permits left", "queue TestObserveTakes",
+	},
+	{
+		"queue/internal/store/direct.lua", `if not goes and entry.name ~= reply[6] then return end`, ``,
+		"missing condition", "a call that is refused is observed with the limit that refused it", "queue TestObserveTakes",
+	},
+	{
+		"queue/internal/store/direct.lua", `local rest = math.max(limit_left(spec, b, at) - n, 0)`, `local rest = limit_left(spec, b, at)`,
+		"missing term", "a call that is observed counts for a concurrency limit", "queue TestObserveTakes",
+	},
+	{
+		"queue/internal/store/direct.lua", `local at = goes and math.max(tonumber(reply[4]), latest) or latest`, `local at = now`,
+		"wrong moment", "what is left is counted when calls are accounted", "queue TestObserveTakes",
+	},
+	{
+		"queue/direct.go", `seen.waits(p.slot.earliest - boottime.Now())`, ``,
+		"missing term", "the wait for a slot is observed", "queue TestObserveWaits",
+	},
+	{
+		"queue/direct.go", `return nil, nil, seen.failed(fmt.Errorf("a call of queue %q: %w", a.queue(), err))`, `return nil, nil, fmt.Errorf("a call of queue %q: %w", a.queue(), err)`,
+		"missing write", "a call without an answer of Redis is observed", "queue TestObserveWithoutRedis",
+	},
+	{
+		"queue/observed.go", `case o == nil, errors.Is(err, context.Canceled):`, `case o == nil, errors.Is(err, context.Canceled) && err == nil:`,
+		"missing condition", "a call that is cancelled was not refused", "queue TestObserveGivingUp",
+	},
+	{
+		"queue/observed.go", `if !o.Decision.Allowed {`, `if false {`,
+		"missing condition", "only calls that go have waited", "queue TestObserveGivingUp",
+	},
+	{
 		"queue/limitsfile/reserve.go", `*kept = append(*kept, reserve{of: of, rest: 100 - percent, at: path})`, `*kept = append(*kept, reserve{of: of, rest: percent, at: path})`,
 		"swapped", "what is kept is not the rest", "queue/limitsfile TestReserve",
 	},

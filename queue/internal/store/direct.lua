@@ -8,12 +8,14 @@
 -- ARGV[5]   layout by which the caller found the partition, see is_home
 -- ARGV[6..] id of the call, tenant, attributes, cost, costs (as for enqueue), and lease_us: how long it holds
 --           permits of concurrency limits if it does not renew them; and when limits were first published, as an
---           earlier call returned it, 0 at first
+--           earlier call returned it, 0 at first; and 1 if somebody observes the call
 -- Returns   {'go', born_us, earliest_us, latest_us, now_us, permits, marks}; latest is 0 without a limit
 --           {'no', born_us, after_us, again_us, reason, limit, line}: until its limits admit it, as far as they
 --           know, and until the call is to ask again, both from now; 0: not known. reason is as for slot.lua.
 --           Calls of the same line wait for the same bucket; '': for none
 --           born_us is when the limits were first published
+--           If somebody observes the call, both have {limits, limit, quota, left, reset_us} behind them: the names of
+--           the limits that were asked, and the state of one of them, as throttle.Decision has it
 --           {'never', limit, most, cost, unit}: the limit never admits that many permits
 --           {'leased', limit}: the limit gives leases to the queue for its jobs alone
 --           {'moved'}: the tenant is in another partition
@@ -70,6 +72,8 @@ local function no(call, ahead)
   return {'no', born, int(after), again, 'limit', call.binding.name, call.binding.key}
 end
 
+local limits, call -- once they are known
+
 local function answer()
   if not is_home(layout, tenant) then return {'moved'} end
   local _
@@ -77,11 +81,11 @@ local function answer()
   born = int(born)
   local never = too_costly(tenant, cost, more, now, true)
   if never then return {'never', unpack(never, 2, 5)} end
-  local limits = lane_limits(lane_name(tenant, attributes), now, true)
+  limits = lane_limits(lane_name(tenant, attributes), now, true)
+  call = {costs = costs_read(cost, more)}
   local lessee = leased(limits.all) or leased(limits.permits)
   if lessee then return {'leased', lessee} end
   if read('EXISTS', asynq .. 'paused') == 1 then return {'no', born, 0, LATER, 'pause', '', ''} end
-  local call = {costs = costs_read(cost, more)}
   slot_ask(call, limits, limits.all, true, now)
   if call.blocked then return {'no', born, 0, 0, 'concurrency', call.blocked.name, call.blocked.key} end
   if call.own > near then return no(call, near - now) end
@@ -97,4 +101,29 @@ local function answer()
   return {'go', born, int(call.own), int(c), int(now), permits, marks}
 end
 
-return answer()
+-- observed returns what is observed of an answer. The limit is the one that held the call back or, if it goes, the one
+-- with the fewest permits left; '' for none. What is left is counted at the moment for which calls are accounted.
+local function observed(reply)
+  local goes = reply[1] == 'go'
+  local at = goes and math.max(tonumber(reply[4]), latest) or latest
+  local names, limit, quota, left, reset = {}, '', 0, 0, 0
+  -- look adds a limit. This call has n permits of it that its bucket does not show yet.
+  local function look(entry, n)
+    names[#names + 1] = entry.name
+    if not goes and entry.name ~= reply[6] then return end
+    local spec, b = entry.spec, bucket(entry, now)
+    local rest = math.max(limit_left(spec, b, at) - n, 0)
+    if limit ~= '' and rest >= left then return end
+    limit, left, reset = entry.name, rest, math.max(limit_reset(spec, b, now), n * lease)
+    quota = spec.a == 'lb' and 1 or math.max(spec.b, 1) -- of a leaky bucket one goes at a time
+  end
+  for _, entry in ipairs(limits.all) do
+    if entry.spec and share_of(entry, call.costs) > 0 then look(entry, 0) end
+  end
+  for _, entry in ipairs(limits.permits) do look(entry, goes and 1 or 0) end
+  return {names, limit, int(quota), int(left), int(reset)}
+end
+
+local reply = answer()
+if ARGV[13] and (reply[1] == 'go' or reply[1] == 'no') then reply[#reply + 1] = observed(reply) end
+return reply
