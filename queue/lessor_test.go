@@ -390,27 +390,6 @@ func sharedBesideAway(first bool) sharedCase {
 	}
 }
 
-// TestLedgerClockIsBehind: what a partition keeps of shared limits can be read also if the clock of the ledger is behind
-// that of its Redis, and before anything was leased.
-func TestLedgerClockIsBehind(t *testing.T) {
-	t.Parallel()
-	server := redistest.Own(t)
-	client, ctx := server.Client(), t.Context()
-	newLeased(t, server, sharedLimit(throttle.LeakyBucket, 20, 0),
-		limits.Limit{Name: "quota", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 10, Period: time.Hour}},
-		limits.Limit{Name: "cost", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 10, Period: time.Hour}, Burst: 10, Unit: "cents"},
-	)
-	for _, shift := range []int64{-1, -2_000, 5_000, -3_600_000_000, 0} {
-		asks, err := store.AskScript.Run(ctx, client, store.ScriptKeys("q"), "q", shift, partition.Horizon.Microseconds(), "")
-		if err != nil || len(asks.([]any)) != 4 {
-			t.Errorf("%d µs: it asks for %v, %v; want three limits", shift, asks, err)
-		}
-		if faults := client.HGetAll(ctx, store.Key("q", "faults")).Val(); len(faults) > 0 {
-			t.Fatalf("%d µs: %v", shift, faults)
-		}
-	}
-}
-
 // TestDamagedLeases: a shared limit whose bucket or ledger cannot be read is a fault that is reported, not a
 // call beyond the limit.
 func TestDamagedLeases(t *testing.T) {

@@ -118,6 +118,29 @@ func TestSharedQuotaOfAMonth(t *testing.T) {
 	}
 }
 
+// TestUsedUpUnitHoldsNoOtherJobs: jobs that take nothing of a shared quota with a unit go on when that is used up, and
+// use all of another one.
+func TestUsedUpUnitHoldsNoOtherJobs(t *testing.T) {
+	t.Parallel()
+	const quota, cents = 40, 10
+	server := redistest.Own(t)
+	month := limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: quota, Months: 1}, Location: time.UTC}
+	spend := month
+	spend.Name, spend.Unit, spend.Rate.Count = "spend", "cents", cents
+	l := newLeased(t, server, month, spend)
+	l.costs = map[string]int64{"cents": 1}
+	tenants := l.everywhere(2)
+	l.enqueue(quota, tenants[0], tenants[2], tenants[4]) // beside others, alone in its partition, and not in the last one
+	l.work()
+	until(t, "the quota with a unit is used up", func() bool { return len(l.all()) >= cents && saysNextMonth(t, l, tenants[2]) })
+	l.costs = nil
+	l.enqueue(quota, tenants[1], tenants[6])
+	until(t, "the other quota is used up", func() bool { return len(l.all()) >= quota && saysNextMonth(t, l, tenants[6]) })
+	if n := len(l.all()); n != quota {
+		t.Errorf("%d calls of %d", n, quota)
+	}
+}
+
 // TestGrantOfAUnitReachesAllLanes: lanes that wait for the next month, because other partitions have all of a
 // shared quota with a unit, go on when theirs gets some of it.
 func TestGrantOfAUnitReachesAllLanes(t *testing.T) {
@@ -149,6 +172,34 @@ func TestGrantOfAUnitReachesAllLanes(t *testing.T) {
 		t.Fatalf("%d lanes wait for the next month; want all but the first", n)
 	}
 	grant(2, 100, now.UnixMicro(), now.Add(time.Hour).UnixMicro())
+	if ids := r.release(t, d, 100); len(ids) != 10 {
+		t.Errorf("with permits went %d jobs of 10", len(ids))
+	}
+}
+
+// TestQuotaBesideAClockAhead: a partition whose Redis's clock is ahead of the ledger's asks for a quota, gets it, and asks
+// again. A node's clock need not be ahead by more than a few microseconds.
+func TestQuotaBesideAClockAhead(t *testing.T) {
+	t.Parallel()
+	server := redistest.Own(t)
+	month := limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Months: 1}, Location: time.UTC}
+	l := newLeased(t, server, month)
+	l.enqueue(2, l.of("q@2", 5)...)
+	r := &rig{server: server, queue: "q@2"}
+	d := r.dispatcher()
+	now := time.Now()
+	var asks []leaseAsk
+	for _, ahead := range []time.Duration{16 * time.Microsecond, 16 * time.Microsecond, time.Hour, time.Microsecond} {
+		var err error
+		asks, _, err = askBuckets(t.Context(), l.client, r.queue, d.limits, -ahead)
+		if err != nil || len(asks) != 1 || asks[0].Want != 10 {
+			t.Fatalf("with a clock that is %v ahead, it asks %+v, %v", ahead, asks, err)
+		}
+	}
+	granted, err := store.GrantScript.Run(t.Context(), l.client, store.ScriptKeys(r.queue), r.queue, "month", asks[0].id, 1, 250_000, 1_000_000, "", 10, now.Add(-time.Hour).UnixMicro(), now.Add(time.Hour).UnixMicro())
+	if err != nil || granted != int64(1) {
+		t.Fatal(granted, err)
+	}
 	if ids := r.release(t, d, 100); len(ids) != 10 {
 		t.Errorf("with permits went %d jobs of 10", len(ids))
 	}

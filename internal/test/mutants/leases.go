@@ -39,6 +39,18 @@ var leaseMutants = []mutant{
 		"missing condition", "nobody gets permits of a rate that a quota holds back", "queue TestSharedQuotaOfAMonth",
 	},
 	{
+		"queue/internal/store/lease_ask.lua", `if entry.unit == '' then over = true else used[#used + 1] = entry end`, `over = true`,
+		"missing condition", "a used up quota with a unit holds back no job that takes nothing of it", "queue TestUsedUpUnitHoldsNoOtherJobs",
+	},
+	{
+		"queue/internal/store/lease_ask.lua", `if share_of(entry, costs) > 0 then return true end`, `if false then return true end`,
+		"missing condition", "jobs that wait for a used up quota keep no permits of another one", "queue TestUsedUpUnitHoldsNoOtherJobs",
+	},
+	{
+		"queue/internal/store/lease_ask.lua", `if b.from and b.ends > 0 then b.from, b.ends = b.from + by, b.ends + by end -- else nothing was used`, `if b.from then b.from, b.ends = b.from + by, b.ends + by end`,
+		"missing condition", "a partition whose clock is ahead of the ledger's gets its part of a quota", "queue TestQuotaBesideAClockAhead",
+	},
+	{
 		"queue/operate/unregister.go", `if err := seats.Expire(ctx, client, queue, store.Key(queue, "ledger"), store.LedgerKept); err != nil {`, `if err := seats.Expire(ctx, client, queue, store.Key(queue, "ledger"), -store.LedgerKept); err != nil {`,
 		"wrong time", "what was used of a quota is used by a queue that comes back", "queue TestUsedQuotaOutlivesUnregister",
 	},
@@ -81,10 +93,6 @@ var leaseMutants = []mutant{
 	{
 		"queue/internal/effective/stored.go", `spec.Leased = l.Queues != nil`, `spec.Leased = false`,
 		"missing condition", "a queue spends no budget that it was not leased", "queue TestBudgetOfQueues",
-	},
-	{
-		"queue/internal/store/lease_ask.lua", `if b.from and b.ends > 0 then b.from, b.ends = b.from + by, b.ends + by end`, `if b.from then b.from, b.ends = b.from + by, b.ends + by end`,
-		"missing condition", "a partition whose clock is ahead can read what it has of a quota", "queue TestLedgerClockIsBehind",
 	},
 	{
 		"queue/internal/store/lease_ask.lua", `elseif earliest_all(others, now, now, ONE) <= horizon then`, `elseif true then`,

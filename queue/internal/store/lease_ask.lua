@@ -9,8 +9,9 @@
 --           weight, firsts, keep}, see Ask in internal/partition. What a bucket does not keep it never
 --           spends. keep has what lease_keep returns; of a quota then 1 if all of it is used up, else 0.
 --           tenant is '' for all together; budget is 1 for a limit of several queues
--- Bound: it looks at 24 lanes and their own limits, and counts the others like these; and of each limit per
---           tenant at the buckets of 32 tenants.
+-- Bound: it looks at 24 lanes and their own limits, and counts the others like these; while a shared quota with a unit is
+--           used up, also at what the next jobs of 100 lanes take; and of each limit per tenant at the buckets of 32
+--           tenants.
 -- Full memory: it runs (allow-oom), so that jobs go: it writes one small key for each limit.
 local now = clock()
 local shift, horizon = tonumber(ARGV[2]), now + tonumber(ARGV[3])
@@ -18,6 +19,7 @@ local FEW = 8
 -- Of a quota or a pool, no partition gets more at once than it could send until it asks again, so that others
 -- get some of it, too.
 local MANY = 500
+local LANES = 100
 -- Of each limit per tenant, so many buckets ask at once. One that has permits for no job gives them back
 -- after IDLE µs, and one of which nothing is left anywhere asks again after LATER µs.
 local TENANTS, IDLE, LATER = 32, 1000000, 1000000
@@ -37,25 +39,67 @@ local function own_admits(own)
   return most
 end
 
--- could_go returns how many jobs only shared limits hold, as far as the first lanes tell, the weight of
--- the tenants with backlog, and the first lane. A tenant whose next job starts before the virtual time has
--- none: it was held by its own limits.
-local function could_go()
+-- first_costs returns what the first job of a lane takes; nil if it has none.
+local function first_costs(lane)
+  local id = read('ZRANGE', lane_key(lane), 0, 0)[1]
+  if not id then return nil end
+  local costs = read('HMGET', task_key(id), 'hg_cost', 'hg_costs')
+  return costs_read(costs[1], costs[2])
+end
+
+-- takes reports whether the first job of a lane takes some of one of these limits.
+local function takes(lane, limits)
+  if #limits == 0 then return false end
+  local costs = first_costs(lane) or {}
+  for _, entry in ipairs(limits) do
+    if share_of(entry, costs) > 0 then return true end
+  end
+  return false
+end
+
+-- ready_lanes returns the first lanes that are ready and take nothing of limits that are used up, and how many there are,
+-- about. Lanes that wait for those limits come first, because others have their turns meanwhile. Behind LANES of them,
+-- the next ones are taken for some that do not wait.
+local function ready_lanes(used)
+  local key, free, seen = headgate .. 'ready', {}, 0
+  if #used > 0 then
+    seen = LANES
+    for _, lane in ipairs(read('ZRANGE', key, 0, LANES - 1)) do
+      attempt('lane ' .. lane, function()
+        if not takes(lane, used) then free[#free + 1] = lane end
+      end)
+    end
+  end
+  local more, few = math.max(0, read('ZCARD', key) - seen), {}
+  for i = 1, math.min(#free, FEW) do few[i] = free[i] end
+  if #few == 0 and more > 0 then few = read('ZRANGE', key, seen, seen + FEW - 1) end
+  return few, #free + more
+end
+
+-- could_go returns how many jobs only shared limits hold other than those that are used up, as far as the first lanes
+-- tell, the weight of the tenants with backlog, and the first lane. A tenant whose next job starts before the virtual
+-- time has none: it was held by its own limits.
+local function could_go(used)
   if read('EXISTS', asynq .. 'paused') == 1 then return 0, 0 end
   local jobs, weight, known = 0, 0, {}
   local function each(lanes, all, fn)
+    local first
     for _, lane in ipairs(lanes) do
-      attempt('lane ' .. lane, function() fn(lane, lane_limits(lane, now), all / #lanes) end)
+      attempt('lane ' .. lane, function()
+        if takes(lane, used) then return end
+        first = first or lane
+        fn(lane, lane_limits(lane, now), all / #lanes)
+      end)
     end
-    return lanes[1]
+    return first
   end
   local function count(lane, limits, times) jobs = jobs + math.min(lane_length(lane), own_admits(limits.own)) * times end
   local virtual = score_read(read('HGET', headgate .. 'vtime', '*'))
   local function weigh(limits, times)
     if not known[limits.tenant] then known[limits.tenant], weight = true, weight + limits.w * times end
   end
-  local ready = read('ZRANGE', headgate .. 'ready', 0, FEW - 1)
-  local first = each(ready, #ready < FEW and #ready or read('ZCARD', headgate .. 'ready'), count)
+  local ready, all = ready_lanes(used)
+  local first = each(ready, all, count)
   local behind = read('ZRANGEBYSCORE', headgate .. 'ready', score_write(virtual), '+inf', 'LIMIT', 0, FEW)
   each(behind, #behind < FEW and #behind or read('ZCOUNT', headgate .. 'ready', score_write(virtual), '+inf'), function(_, limits, times)
     weigh(limits, times)
@@ -105,7 +149,7 @@ local function set_shift(b)
   if not b.fresh and b.shift == shift then return end
   local by = b.version == 0 and shift - b.shift or 0
   for _, span in ipairs(b.spans or {}) do span.from, span.next, span.keep = span.from + by, span.next + by, span.keep + by end
-  if b.from and b.ends > 0 then b.from, b.ends = b.from + by, b.ends + by end
+  if b.from and b.ends > 0 then b.from, b.ends = b.from + by, b.ends + by end -- else nothing was used
   b.shift, b.dirty = shift, true
 end
 
@@ -123,10 +167,9 @@ end
 
 -- first_cost returns what the first job of a lane takes of an entry, at least 1.
 local function first_cost(entry, lane)
-  local id = lane and read('ZRANGE', lane_key(lane), 0, 0)[1]
-  if not id then return 1 end
-  local costs = read('HMGET', task_key(id), 'hg_cost', 'hg_costs')
-  return math.max(1, share_of(entry, costs_read(costs[1], costs[2])))
+  local costs
+  if lane then costs = first_costs(lane) end
+  return costs and math.max(1, share_of(entry, costs)) or 1
 end
 
 -- tenant_asks adds what the buckets of single tenants ask for: those that lack permits, and those that have
@@ -172,31 +215,37 @@ end
 local function ask()
   local asks = {1}
   tenant_asks(asks)
-  local jobs, weight, first = could_go()
-  local known, least = read('HMGET', headgate .. 'vtime', '*typical', '*firsts', '*unit'), ONE
+  local known = read('HMGET', headgate .. 'vtime', '*typical', '*firsts', '*unit')
   local typical, firsts = math.max(1, score_read(known[1])), score_read(known[2])
   if known[3] and known[3] ~= 'permits' then typical, firsts = 1, 0 end -- they are times
-  if first then
-    local id = read('ZRANGE', lane_key(first), 0, 0)[1]
-    if id then
-      local costs = read('HMGET', task_key(id), 'hg_cost', 'hg_costs')
-      least = costs_read(costs[1], costs[2])
-    end
-  end
-  local over = false
+  -- Jobs need not take anything of a limit with a unit, so those that do not go on when it is used up.
+  local over, used = false, {}
   for _, entry in ipairs(shared_limits(now)) do
     if entry.spec.leased then
       local b = bucket(entry, now)
       limit_left(entry.spec, b, now)
-      over = over or used_up(b)
+      if used_up(b) then
+        if entry.unit == '' then over = true else used[#used + 1] = entry end
+      end
     end
   end
+  local function demand(of)
+    local d = {least = ONE}
+    d.jobs, d.weight, d.first = could_go(of)
+    if d.first then d.least = first_costs(d.first) or ONE end
+    return d
+  end
+  local all = demand({})
+  local free = all
+  if #used > 0 then free = demand(used) end
   for _, entry in ipairs(shared_limits(now)) do
     if entry.spec.leased then
-      local b, n = bucket(entry, now), math.max(1, share_of(entry, least))
-      local permits = math.ceil((b.kind == 'lease' and jobs or math.min(jobs, MANY)) * math.max(n, typical))
+      local b, d = bucket(entry, now), free
+      if used_up(b) then d = all end -- some of it may come back
+      local n = math.max(1, share_of(entry, d.least))
+      local permits = math.ceil((b.kind == 'lease' and d.jobs or math.min(d.jobs, MANY)) * math.max(n, typical))
       if over and not used_up(b) then permits = 0 end -- they would be of no use
-      local one = lease_asks(entry, '', b, permits, n, weight, firsts)
+      local one = lease_asks(entry, '', b, permits, n, d.weight, firsts)
       if not early(b) then asks[#asks + 1] = one end
     end
   end
@@ -205,11 +254,11 @@ local function ask()
       local b, held = bucket(entry.lease, now), read('ZCARD', entry.key)
       set_shift(b)
       local more, others = blocked_jobs(entry)
-      local calls = held + (over and 0 or math.ceil(math.min(jobs + more, MANY)))
+      local calls = held + (over and 0 or math.ceil(math.min(free.jobs + more, MANY)))
       local keep, have = calls_keep(b, held, calls)
       asks[#asks + 1] = {
         entry.name, '', '0', '0', 'cc', '1', '1', int(entry.lease.spec.b), '0', {}, int(b.id), int(b.version),
-        int(math.max(0, calls - have)), '1', string.format('%.17g', weight + others), '0', words(keep),
+        int(math.max(0, calls - have)), '1', string.format('%.17g', free.weight + others), '0', words(keep),
       }
     end
   end
