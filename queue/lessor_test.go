@@ -19,7 +19,9 @@ import (
 	"github.com/headgate/headgate/internal/test/pacer"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/boottime"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/seats"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
@@ -387,6 +389,71 @@ func sharedBesideAway(first bool) sharedCase {
 			run.Used("a limit, by those whose node is there", since(meanwhile, gone.Add(time.Second)), rate, 0.97)
 			run.Law("a limit, while a node is away and after", all, rate, 1)
 		}
+	}
+}
+
+// TestLessorVanishes: the worker that leases is cut off from Redis for good, without giving up its role. Once that has
+// lapsed, another one leases. The quota is used up, and not exceeded by one call. Each job is called once, or waits for the
+// next month.
+func TestLessorVanishes(t *testing.T) {
+	t.Parallel()
+	const quota = 300
+	server := redistest.Own(t)
+	ctx, client := t.Context(), server.Client()
+	month := limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: quota, Months: 1}, Location: time.UTC}
+	l := newLeased(t, server, month, sharedLimit(throttle.TokenBucket, 50, 5))
+	tenants := l.everywhere(2)
+	l.enqueue(quota/4, tenants...) // twice the quota
+	leads := func() string { return client.Get(ctx, roleOf("q")).Val() }
+
+	// The part of a worker that leases, so that no call is lost with it.
+	var wire redistest.Wire
+	options := l.options
+	options.Dialer = wire.Dial
+	vanishing := redis.NewUniversalClient(options)
+	defer vanishing.Close()
+	clocks, windows := map[string]*redisClock{}, map[string]*effective.Calendars{}
+	for _, home := range l.layout.Names() {
+		clocks[home], windows[home] = &redisClock{redis: vanishing, queue: home}, &effective.Calendars{Queue: home, Redis: vanishing}
+		if err := clocks[home].start(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := newLessor(l.layout, "first", vanishing, clocks, windows, time.Minute, newRoles(vanishing, "first"), slog.New(slog.DiscardHandler))
+	running, end := context.WithCancel(ctx)
+	var ended sync.WaitGroup
+	ended.Go(func() { first.Run(running) })
+	defer ended.Wait()
+	defer end()
+	until(t, "the first worker leases", func() bool { return leads() == "first" })
+	l.options = server.Options()
+	l.work()
+	l.wait(50)
+	if now := leads(); now != "first" {
+		t.Fatalf("%q leases, not the first worker", now)
+	}
+	wire.Cut()
+	until(t, "another one leases", func() bool { now := leads(); return now != "first" && now != "" })
+	l.wait(50)
+	until(t, "the quota is used up", func() bool { return len(l.all()) >= quota })
+	until(t, "no job is released any more", func() bool {
+		g, err := inspect.New(client).Gauges(ctx, "q")
+		if err != nil || g.Active+g.Pending > 0 {
+			return false
+		}
+		return !slices.ContainsFunc(tenants, func(tenant string) bool { return !saysNextMonth(t, l, tenant) })
+	})
+	called := 0
+	for i, id := range l.ids {
+		n := l.called.of(id)
+		state := client.HGet(ctx, asynqwire.Key(l.layout.Home(tenants[i%len(tenants)]), "t:"+id), "state").Val()
+		if n > 1 || n == 1 && state != "" || n == 0 && state != "aggregating" {
+			t.Errorf("job %s was called %d times, and is %q", id, n, state)
+		}
+		called += n
+	}
+	if n := len(l.all()); n != quota || called != quota {
+		t.Errorf("%d calls, of %d jobs; want %d", n, called, quota)
 	}
 }
 

@@ -215,7 +215,8 @@ func (c *Cluster) agree() {
 	})
 }
 
-// view returns what a node knows of each node: its id, its epoch and its slots.
+// view returns what a node knows of each node: its id, its epoch and its slots. That one of these is on its way,
+// only its two nodes know.
 func (c *Cluster) view(node *Server) string {
 	c.t.Helper()
 	said, err := node.Client().ClusterNodes(c.t.Context()).Result()
@@ -225,8 +226,10 @@ func (c *Cluster) view(node *Server) string {
 	var known []string
 	for line := range strings.Lines(said) {
 		// id address flags primary pinged ponged epoch state slots...
-		if words := strings.Fields(line); len(words) > 8 {
-			known = append(known, strings.Join(append(words[8:], words[0], words[6]), " "))
+		words := strings.Fields(line)
+		served := slices.DeleteFunc(slices.Clone(words[8:]), func(slot string) bool { return slot[0] == '[' })
+		if len(served) > 0 {
+			known = append(known, strings.Join(append(served, words[0], words[6]), " "))
 		}
 	}
 	slices.Sort(known)
