@@ -232,6 +232,26 @@ return table.concat(all, ', ')`)
 	}
 }
 
+// TestQuotaBeforeTheAccountedMoment: as much remains as the provider says, also if it answers before the moment for which
+// the call is accounted.
+func TestQuotaBeforeTheAccountedMoment(t *testing.T) {
+	t.Parallel()
+	for algorithm, burst := range map[throttle.Algorithm]int64{throttle.TokenBucket: 50, throttle.FixedWindow: 0} {
+		r := startRig(t, -1, limitsOf(limits.Limit{Name: "account", Algorithm: algorithm, Rate: throttle.Rate{Count: 50, Period: time.Minute}, Burst: burst, Adaptive: true}), nil)
+		script := store.NewScript(`
+local now = clock()
+local found = lane_limits(lane_name('a', ''), now)
+local entry = found.all[1]
+local at = now + 20000
+limit_commit(entry.spec, bucket(entry, now), now, at, 1, 'a call')
+hear(found, now, ' 50 60000000 42 account;')
+return limit_left(entry.spec, bucket(entry, now), at)`)
+		if left, err := script.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue); err != nil || left != int64(42) {
+			t.Errorf("%s: %v remain, %v; want 42", algorithm, left, err)
+		}
+	}
+}
+
 // TestWhatFollowsAQuota: a quota is followed by the limits of its scope, and by no others.
 func TestWhatFollowsAQuota(t *testing.T) {
 	t.Parallel()

@@ -140,6 +140,10 @@ var queueMutants = []mutant{
 		"missing check", "no job goes into a partition that is gone", "queue TestProducersOfOtherPartitions",
 	},
 	{
+		"queue/internal/store/lanes.lua", `local more = math.floor(limit_left(entry.spec, b, math.max(now, b.last or 0))) - math.floor(left * part)`, `local more = math.floor(limit_left(entry.spec, b, now)) - math.floor(left * part)`,
+		"wrong time", "as much remains as the provider says", "queue TestQuotaBeforeTheAccountedMoment",
+	},
+	{
 		"queue/internal/store/lanes.lua", `if sum ~= (latest or config().layout) then return false end`, `if sum ~= '' and config().layout == '' then return false end`,
 		"no fence", "a job goes where its tenant is, whatever its client knows", "queue TestProducersOfOtherPartitions",
 	},
@@ -312,7 +316,7 @@ var queueMutants = []mutant{
 		"wrong key", "what a reserve keeps of an adaptive limit stays the same part", "queue TestReserveOfAnAdaptiveLimit",
 	},
 	{
-		"queue/internal/store/lanes.lua", `if more > 0 then limit_charge(entry.spec, bucket(entry, now), now, more) end`, ``,
+		"queue/internal/store/lanes.lua", `if more > 0 then limit_charge(entry.spec, b, now, more) end`, ``,
 		"missing write", "a bucket has no more than the provider says remains", "queue TestQuotaIsKept",
 	},
 	{

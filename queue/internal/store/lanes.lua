@@ -425,8 +425,10 @@ local function hear(limits, now, text)
       end
       if spec and left >= 0 and (spec.c and spec.c[2] - spec.c[1] or size(spec)) <= math.max(window, 60000000) then
         local part = entry.whole and math.min(1, rate_of(spec) / rate_of(entry.whole)) or 1
-        local more = math.floor(limit_left(entry.spec, bucket(entry, now), now)) - math.floor(left * part)
-        if more > 0 then limit_charge(entry.spec, bucket(entry, now), now, more) end
+        local b = bucket(entry, now)
+        -- The call may be answered before the moment for which it is accounted.
+        local more = math.floor(limit_left(entry.spec, b, math.max(now, b.last or 0))) - math.floor(left * part)
+        if more > 0 then limit_charge(entry.spec, b, now, more) end
       end
     end
   end
