@@ -91,7 +91,7 @@ func (a *API) addLevels(ctx context.Context, providers []providerJSON) {
 	}
 }
 
-// standsFor reports whether a limit stands for the quota: it counts the same, or the worker sets it to the quota.
+// standsFor reports whether a limit counts what the quota counts, or is the one that the worker sets to it.
 func (q *quotaJSON) standsFor(l inspect.Level) bool {
 	if q.limitName != "" {
 		return l.Name == q.limitName
