@@ -198,12 +198,13 @@ func (r *Register) latest(ctx context.Context, term uint64) (last answer, all bo
 // for every seat that answered.
 func (r *Register) most(ctx context.Context, term uint64, text string, each func(answer)) error {
 	answers, asked, need := make(chan answer, len(r.seats)), 0, len(r.seats)/2+1
+	kept := r.kept // a late question does not see the next Keep
 	for _, s := range r.seats {
 		if len(r.seats) == 1 {
-			answers <- r.ask(ctx, s, term, text)
+			answers <- r.ask(ctx, s, term, text, kept)
 		} else if !r.silent.has(s.tag) && s.busy.CompareAndSwap(false, true) {
 			go func() {
-				a := r.ask(context.WithoutCancel(ctx), s, term, text) // it may come late
+				a := r.ask(context.WithoutCancel(ctx), s, term, text, kept) // it may come late
 				s.busy.Store(false)
 				answers <- a
 			}()
@@ -256,8 +257,8 @@ waiting:
 }
 
 // ask asks a seat to agree to a term, or to store a text in it.
-func (r *Register) ask(ctx context.Context, s seat, term uint64, text string) answer {
-	reply, err := store.LedgerScript.Run(ctx, r.client, store.KeysOf(s.tag, s.key), s.tag, term, r.caller, text, r.kept)
+func (r *Register) ask(ctx context.Context, s seat, term uint64, text, kept string) answer {
+	reply, err := store.LedgerScript.Run(ctx, r.client, store.KeysOf(s.tag, s.key), s.tag, term, r.caller, text, kept)
 	if err != nil {
 		return answer{err: err}
 	}

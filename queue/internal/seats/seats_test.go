@@ -163,7 +163,7 @@ func TestLateText(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"1 first", "2 second", "2 second", "1 first"} {
-		if a := r.ask(ctx, r.seats[0], r.term, text); a.err != nil || !a.ok {
+		if a := r.ask(ctx, r.seats[0], r.term, text, ""); a.err != nil || !a.ok {
 			t.Fatalf("%q: %+v", text, a)
 		}
 	}
@@ -215,6 +215,36 @@ func TestKept(t *testing.T) {
 	}
 	if err := Expire(ctx, client, "kept", "headgate:{kept}:ledger", time.Minute); err != nil || left() > time.Minute {
 		t.Errorf("it expires in %v, %v", left(), err)
+	}
+}
+
+// TestKeepBesideLateSeats: Keep may be called while a seat still has to answer the last question. The race detector judges.
+func TestKeepBesideLateSeats(t *testing.T) {
+	t.Parallel()
+	client, ctx := redistest.Shared(t).Client(), t.Context()
+	r := &Register{client: client, caller: "w", silent: Silent{}}
+	for _, tag := range []string{"late-one", "late-two", "late-three"} {
+		r.seats = append(r.seats, seat{tag, "headgate:{" + tag + "}:ledger", new(atomic.Bool), new(atomic.Bool)})
+	}
+	over := make(chan struct{})
+	defer close(over)
+	for range 100 { // others keep the questions from being asked at once
+		go func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+					runtime.Gosched()
+				}
+			}
+		}()
+	}
+	for i := range 100 {
+		r.Keep(time.Hour + time.Duration(i)*time.Minute)
+		if _, err := r.Store(ctx, 0, "text"); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
