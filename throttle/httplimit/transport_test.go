@@ -339,6 +339,7 @@ func TestErrorsNameTheirCall(t *testing.T) {
 		failed <- err
 	}()
 	eventually(t, "reserved slot", func() bool { return peek(t, client, prefix, "", limit).RetryAfter > 30*time.Second })
+	eventually(t, "answer that tells the call", func() bool { s := client.PoolStats(); return s.IdleConns == s.TotalConns })
 	server.Kill()
 	cancel()
 	if err := <-failed; !errors.Is(err, context.Canceled) {
