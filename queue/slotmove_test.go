@@ -108,15 +108,15 @@ func (m *slotMoves) enqueue(job func(n int) Job) {
 }
 
 // move moves slots to other nodes at the same time, key by key and with pauses, and checks that no key is left
-// behind. If it is told so, it moves them to a new node.
-func (m *slotMoves) move(pause time.Duration, added bool, slots ...int) {
+// behind. toNew: all go to a node that was just added.
+func (m *slotMoves) move(pause time.Duration, toNew bool, slots ...int) {
 	t := m.t
 	t.Helper()
 	from, to, moves := map[int]*redistest.Server{}, map[int]*redistest.Server{}, map[int]*redistest.Move{}
 	for _, slot := range slots {
 		from[slot], to[slot] = m.cluster.Owner(slot), m.cluster.Other(slot)
 	}
-	if added {
+	if toNew {
 		node := m.cluster.Add()
 		for _, slot := range slots {
 			to[slot] = node

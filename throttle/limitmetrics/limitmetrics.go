@@ -4,8 +4,8 @@
 //	limiter = limiter.WithObserver(counts.Observe)
 //
 // One Metrics serves any number of limiters. Those of package httplimit have an Observe in
-// their configurations, and a queue.Client has one for the calls without a job. The only label is the name of the limit, never a key,
-// so there are as many series as limits.
+// their configurations, and a queue.Client has one for the calls without a job. The only
+// label is the name of the limit, never a key, so there are as many series as limits.
 //
 //	headgate_limiter_decisions_total{limit, decision}
 //	    Calls, by outcome: allowed; refused by this limit; unknown, because Redis
