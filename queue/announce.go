@@ -16,12 +16,15 @@ const heedEvery = fastestDispatch
 // listen makes dispatchers start a round when something is announced for their queue, until
 // ctx is done. Dispatchers that stand by react only to announcements to all. All of them
 // start a round after each subscription, because earlier announcements were missed. heard is called
-// for all of these.
+// for all of these. The lessor of a queue is told which partitions may want a lease.
 func listen(ctx context.Context, client redis.UniversalClient, dispatchers []*dispatcher, heard func()) {
-	of, names := map[string]*dispatcher{}, []string{}
+	of, names, lessors := map[string]*dispatcher{}, []string{}, map[string]*lessor{}
 	for _, d := range dispatchers {
 		name := store.WakeChannel(d.queue)
 		of[name], names = d, append(names, name)
+		if d.lessor != nil {
+			lessors[d.queue] = d.lessor
+		}
 	}
 	type sort struct {
 		channel string
@@ -44,6 +47,10 @@ func listen(ctx context.Context, client redis.UniversalClient, dispatchers []*di
 			case *redis.Subscription:
 				s = sort{message.Channel, true}
 			case *redis.Message:
+				if d := of[message.Channel]; message.Payload == store.ToLessor {
+					lessors[d.of.Queue].look(d.queue)
+					continue
+				}
 				s = sort{message.Channel, message.Payload == store.ToAll}
 			}
 			heard()
@@ -58,6 +65,7 @@ func listen(ctx context.Context, client redis.UniversalClient, dispatchers []*di
 				wake = func() {
 					d.call()
 					d.lessor.call()
+					lessors[d.of.Queue].look(d.queue)
 				}
 			}
 			time.AfterFunc(wait, wake)

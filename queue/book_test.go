@@ -188,7 +188,7 @@ func TestLedgersThatAreAsked(t *testing.T) {
 			s.client.ZAdd(t.Context(), store.Key("ai", "leases:spend"), redis.Z{Score: 1, Member: tenant})
 		}
 		asked.since()
-		if err := l.round(t.Context(), "ai"); err != nil {
+		if _, err := l.round(t.Context(), "ai"); err != nil {
 			t.Fatal(err)
 		}
 		return asked.since()

@@ -321,7 +321,7 @@ func TestPartOfABudgetIsKept(t *testing.T) {
 	ask := func() leaseAsk {
 		t.Helper()
 		s.client.ZAdd(t.Context(), store.Key(home, "leases:spend"), redis.Z{Score: 1, Member: "acme"})
-		asks, shared, err := askBuckets(t.Context(), s.client, home, windows, 0)
+		asks, shared, _, err := askBuckets(t.Context(), s.client, home, windows, 0)
 		if err != nil || !shared || len(asks) != 1 {
 			t.Fatalf("%+v, %v, %v", asks, shared, err)
 		}
@@ -359,7 +359,7 @@ func TestNextOfABudget(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		asks, _, err := askBuckets(t.Context(), s.client, home, &effective.Calendars{Queue: home, Redis: s.client}, 0)
+		asks, _, _, err := askBuckets(t.Context(), s.client, home, &effective.Calendars{Queue: home, Redis: s.client}, 0)
 		if err != nil || len(asks) != 1 {
 			t.Fatalf("%+v, %v", asks, err)
 		}
@@ -395,7 +395,7 @@ func TestPausedQueueLeasesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		asks, _, err := readAsks(reply, home)
+		asks, _, _, err := readAsks(reply, home)
 		if err != nil || len(asks) != 1 {
 			t.Fatalf("%+v, %v", asks, err)
 		}

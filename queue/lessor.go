@@ -50,6 +50,9 @@ type lessor struct {
 
 	learned *time.Duration // by how much the boot clock is ahead of the ledger's, by other clocks; nil: not known
 
+	slow  time.Duration            // between two asks of a partition without jobs; 0: as often as of others
+	looks map[string]chan struct{} // by partition: it has jobs again
+
 	asks coalesce.Batcher[[]leaseAsk, leaseAnswers]
 
 	books  map[string]*book // by their key; only asks.Run uses them
@@ -95,6 +98,10 @@ const (
 
 func newLessor(of partition.Layout, worker string, client redis.UniversalClient, clocks map[string]*redisClock, limits map[string]*effective.Calendars, lasts time.Duration, roles *roles, logger *slog.Logger) *lessor {
 	l := &lessor{of: of, worker: worker, redis: client, clocks: clocks, limits: limits, lasts: lasts, roles: roles, seats: seats.Tags(client, of.Queue), logger: logger, stir: make(chan struct{})}
+	l.slow, l.looks = slowed(of, 0, slowDispatch), map[string]chan struct{}{}
+	for _, home := range of.Names() {
+		l.looks[home] = make(chan struct{}, 1)
+	}
 	l.asks.Run, l.asks.Gap, l.books, l.silent = l.lease, sharedAsks, map[string]*book{}, seats.Silent{}
 	l.stored = seats.New(client, worker, of.Queue, store.Key(of.Queue, "ledger"))
 	return l
@@ -107,7 +114,7 @@ func (l *lessor) Run(ctx context.Context) {
 	for _, home := range l.of.Names() {
 		all.Go(func() { l.serve(ctx, home) })
 	}
-	l.repeat(ctx, "cannot take the role of who leases; retrying", l.of.Queue, func() (time.Duration, error) {
+	l.repeat(ctx, "cannot take the role of who leases; retrying", l.of.Queue, nil, func() (time.Duration, error) {
 		return lessorLast / 2, l.lead(ctx)
 	})
 	l.resign()
@@ -151,9 +158,16 @@ func (l *lessor) call() {
 	}
 }
 
-// repeat calls fn until ctx is done, each time after the time that it returned, or when all partitions are
+// look lets a partition be asked soon: it had no jobs, and now it has. l may be nil.
+func (l *lessor) look(home string) {
+	if l != nil {
+		signal(l.looks[home])
+	}
+}
+
+// repeat calls fn until ctx is done, each time after the time that it returned, or after look, or when all partitions are
 // to be asked. It logs the first of its errors in a row.
-func (l *lessor) repeat(ctx context.Context, warning, queue string, fn func() (time.Duration, error)) {
+func (l *lessor) repeat(ctx context.Context, warning, queue string, look <-chan struct{}, fn func() (time.Duration, error)) {
 	failing := false
 	for {
 		l.mu.Lock()
@@ -164,11 +178,20 @@ func (l *lessor) repeat(ctx context.Context, warning, queue string, fn func() (t
 			l.logger.Warn(warning, logkey.Queue, queue, logkey.Error, err)
 		}
 		failing = err != nil
+		least := min(wait, partition.Every)
 		select {
 		case <-ctx.Done():
 			return
 		case <-stir:
-		case <-time.After(wait):
+			continue
+		case <-time.After(least):
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-stir:
+		case <-look:
+		case <-time.After(wait - least):
 		}
 	}
 }
@@ -303,7 +326,7 @@ func (l *lessor) led(leads bool) {
 
 // serve asks and grants for one partition until ctx is done.
 func (l *lessor) serve(ctx context.Context, home string) {
-	l.repeat(ctx, "cannot lease shared limits to a partition; retrying", home, func() (time.Duration, error) {
+	l.repeat(ctx, "cannot lease shared limits to a partition; retrying", home, l.looks[home], func() (time.Duration, error) {
 		first := home == l.of.Queue // it says whether there are shared limits
 		l.mu.Lock()
 		asks := l.leads && (l.shared || first || l.alone)
@@ -312,7 +335,7 @@ func (l *lessor) serve(ctx context.Context, home string) {
 			return noAsks, nil
 		}
 		began := boottime.Now()
-		err := l.round(ctx, home)
+		next, err := l.round(ctx, home)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if first {
@@ -324,6 +347,9 @@ func (l *lessor) serve(ctx context.Context, home string) {
 			wait = noAsks
 		case began-l.wanted > time.Second:
 			wait = idleAsks
+		}
+		if l.shared {
+			wait = max(wait, min(next, l.slow))
 		}
 		return max(0, wait-(boottime.Now()-began)), err
 	})
@@ -352,8 +378,9 @@ func (l *lessor) noted(home string, shared bool, asks []leaseAsk) bool {
 	return useful
 }
 
-// round asks a partition's buckets, and grants them what the ledger answers.
-func (l *lessor) round(ctx context.Context, home string) error {
+// round asks a partition's buckets, and grants them what the ledger answers. If the ledger is not asked, it returns after how
+// long the partition may want something though dispatch announces nothing; else 0.
+func (l *lessor) round(ctx context.Context, home string) (next time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
 	offset, known := l.offset()
@@ -362,12 +389,12 @@ func (l *lessor) round(ctx context.Context, home string) error {
 		own, answered = offset, known // so that it is asked, which shows that its node is away
 	}
 	if !known || !answered {
-		return nil
+		return 0, nil
 	}
 	shift := own - offset
-	asks, shared, err := askBuckets(ctx, l.redis, home, l.limits[home], shift)
+	asks, shared, next, err := askBuckets(ctx, l.redis, home, l.limits[home], shift)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for i := range asks {
 		if asks[i].spec.Algorithm == "cc" {
@@ -377,13 +404,13 @@ func (l *lessor) round(ctx context.Context, home string) error {
 	// The ledger of each tenant's budget costs a request of its own.
 	asks = slices.DeleteFunc(asks, func(a leaseAsk) bool { return a.budget && !a.useful() })
 	if !l.noted(home, shared, asks) {
-		return nil
+		return next, nil
 	}
 	began := boottime.Now()
 	defer func() { l.took(boottime.Now() - began) }()
 	got, err := l.asks.Do(asks)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	answers := got.all
 	for i, a := range asks {
@@ -405,22 +432,22 @@ func (l *lessor) round(ctx context.Context, home string) error {
 			args = append(args, s.Permit, s.Flow, s.Burst, s.From.US, s.From.Units, s.End.US, s.End.Units)
 		}
 		if _, err := store.GrantScript.Run(ctx, l.redis, store.ScriptKeys(home), args...); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return got.err
+	return 0, got.err
 }
 
-// askBuckets returns what the buckets of a partition have and want, and whether it has leased limits at all.
-// shift is by how much the ledger's clock is ahead of the partition's.
-func askBuckets(ctx context.Context, client redis.UniversalClient, home string, windows *effective.Calendars, shift time.Duration) (asks []leaseAsk, shared bool, err error) {
+// askBuckets returns what the buckets of a partition have and want, whether it has leased limits at all, and after how long
+// they may want more though dispatch announces nothing. shift is by how much the ledger's clock is ahead of the partition's.
+func askBuckets(ctx context.Context, client redis.UniversalClient, home string, windows *effective.Calendars, shift time.Duration) (asks []leaseAsk, shared bool, next time.Duration, err error) {
 	var reply any
 	err = windows.Run(ctx, func(calendars string) (err error) {
 		reply, err = store.AskScript.Run(ctx, client, store.ScriptKeys(home), home, shift.Microseconds(), partition.Horizon.Microseconds(), calendars)
 		return err
 	})
 	if err != nil {
-		return nil, false, err
+		return nil, false, 0, err
 	}
 	return readAsks(reply, home)
 }
@@ -434,9 +461,10 @@ func (l *lessor) took(d time.Duration) {
 }
 
 // readAsks decodes the reply of lease_ask.lua.
-func readAsks(reply any, home string) (asks []leaseAsk, shared bool, err error) {
+func readAsks(reply any, home string) (asks []leaseAsk, shared bool, next time.Duration, err error) {
 	read := store.Read(reply)
-	for shared = read.Flag(); read.More(); {
+	shared, next = read.Flag(), time.Duration(read.Int())*time.Microsecond
+	for read.More() {
 		one := read.List()
 		a := leaseAsk{limit: one.Text(), tenant: one.Text(), budget: one.Flag(), spec: limitlua.Spec{Pool: one.Flag(), Algorithm: one.Text(), Permit: one.Int(), Flow: one.Int(), Burst: one.Int(), Window: one.Int()}}
 		var calendar []int64
@@ -460,11 +488,11 @@ func readAsks(reply any, home string) (asks []leaseAsk, shared bool, err error) 
 			a.Keep = append(a.Keep, s)
 		}
 		if err := one.End(); err != nil {
-			return nil, false, err
+			return nil, false, 0, err
 		}
 		asks = append(asks, a)
 	}
-	return asks, shared, nil
+	return asks, shared, next, nil
 }
 
 // leaseAnswers has the answers to the asks of a partition. Those of a ledger that could not be stored are empty,

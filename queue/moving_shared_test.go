@@ -173,7 +173,7 @@ func TestWhatIsUsedWhenPartitionsChange(t *testing.T) {
 	for _, home := range two.Names() {
 		clocks[home], windows[home] = clock, &effective.Calendars{Queue: home, Redis: client}
 	}
-	asks, _, err := askBuckets(ctx, client, r.queue, windows[r.queue], 0)
+	asks, _, _, err := askBuckets(ctx, client, r.queue, windows[r.queue], 0)
 	if err != nil || len(asks) != 4 {
 		t.Fatalf("%+v, %v", asks, err)
 	}
@@ -188,7 +188,7 @@ func TestWhatIsUsedWhenPartitionsChange(t *testing.T) {
 	}
 	lessor := newLessor(two, "w", client, clocks, windows, time.Minute, newRoles(client, "w"), slog.New(slog.DiscardHandler))
 	for range 3 {
-		if err := lessor.round(ctx, r.queue); err != nil {
+		if _, err := lessor.round(ctx, r.queue); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -238,7 +238,7 @@ func TestWhatIsUsedWhenPartitionsChange(t *testing.T) {
 	text := limitlua.Window(next.UnixMicro(), next.AddDate(0, 1, 0).UnixMicro(), 3, now.UnixMicro(), now.UnixMicro())
 	client.Set(ctx, store.Key(r.queue, "b:day:"), text, time.Hour)
 	arrange(2)
-	asks, _, err = askBuckets(ctx, client, r.queue, windows[r.queue], 0)
+	asks, _, _, err = askBuckets(ctx, client, r.queue, windows[r.queue], 0)
 	if err != nil || len(asks) != 3 || slices.ContainsFunc(asks, func(a leaseAsk) bool { return a.limit == "day" }) {
 		t.Errorf("before its window, a quota asks: %+v, %v", asks, err)
 	}

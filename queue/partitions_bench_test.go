@@ -16,16 +16,17 @@ import (
 )
 
 // BenchmarkIdlePartitions compares what an idle worker costs Redis, in processor time, with a queue of 64
-// partitions and with an undivided one. It fails beyond three times, unless it runs only for a moment.
+// partitions and with an undivided one: once with a limit for each tenant, and once with a shared one. It fails beyond
+// three times, unless it runs only for a moment.
 func BenchmarkIdlePartitions(b *testing.B) {
 	length := 15 * time.Second
 	if testing.Short() {
 		length = time.Second
 	}
-	spent := func(n int) float64 {
+	spent := func(b *testing.B, n int, limit limits.Limit) float64 {
 		server := redistest.Start(b)
 		client := server.Client()
-		if err := operate.Publish(b.Context(), client, limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: n, Limits: []limits.Limit{perTenant(10)}}}}); err != nil {
+		if err := operate.Publish(b.Context(), client, limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: n, Limits: []limits.Limit{limit}}}}); err != nil {
 			b.Fatal(err)
 		}
 		worker, err := New(Config{Redis: server.Options(), Queues: []string{"q"}})
@@ -46,14 +47,18 @@ func BenchmarkIdlePartitions(b *testing.B) {
 		}
 		return spent / length.Seconds()
 	}
-	for b.Loop() {
-		one, many := spent(1), spent(64)
-		b.ReportMetric(1000*one, "ms/s-of-1")
-		b.ReportMetric(1000*many, "ms/s-of-64")
-		b.ReportMetric(many/one, "times")
-		if many > 3*one && !testing.Short() {
-			b.Errorf("%.1f ms a second with 64 partitions, and %.1f ms with one; want at most three times as much", 1000*many, 1000*one)
-		}
+	for name, limit := range map[string]limits.Limit{"own": perTenant(10), "shared": sharedBy(10)} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				one, many := spent(b, 1, limit), spent(b, 64, limit)
+				b.ReportMetric(1000*one, "ms/s-of-1")
+				b.ReportMetric(1000*many, "ms/s-of-64")
+				b.ReportMetric(many/one, "times")
+				if many > 3*one && !testing.Short() {
+					b.Errorf("%.1f ms a second with 64 partitions, and %.1f ms with one; want at most three times as much", 1000*many, 1000*one)
+				}
+			}
+		})
 	}
 }
 

@@ -103,7 +103,7 @@ func TestSharedQuotaOfAMonth(t *testing.T) {
 					return false
 				}
 			}
-			asks, _, err := askBuckets(t.Context(), l.client, home, &effective.Calendars{Queue: home, Redis: l.client}, 0)
+			asks, _, _, err := askBuckets(t.Context(), l.client, home, &effective.Calendars{Queue: home, Redis: l.client}, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -152,7 +152,7 @@ func TestGrantOfAUnitReachesAllLanes(t *testing.T) {
 	l.enqueue(2, l.of("q@2", 5)...)
 	r := &rig{server: server, queue: "q@2"}
 	d := r.dispatcher()
-	asks, _, err := askBuckets(t.Context(), l.client, r.queue, d.limits, 0)
+	asks, _, _, err := askBuckets(t.Context(), l.client, r.queue, d.limits, 0)
 	if err != nil || len(asks) != 1 {
 		t.Fatal(asks, err)
 	}
@@ -191,7 +191,7 @@ func TestQuotaBesideAClockAhead(t *testing.T) {
 	var asks []leaseAsk
 	for _, ahead := range []time.Duration{16 * time.Microsecond, 16 * time.Microsecond, time.Hour, time.Microsecond} {
 		var err error
-		asks, _, err = askBuckets(t.Context(), l.client, r.queue, d.limits, -ahead)
+		asks, _, _, err = askBuckets(t.Context(), l.client, r.queue, d.limits, -ahead)
 		if err != nil || len(asks) != 1 || asks[0].Want != 10 {
 			t.Fatalf("with a clock that is %v ahead, it asks %+v, %v", ahead, asks, err)
 		}

@@ -242,4 +242,28 @@ var leaseMutants = []mutant{
 		"queue/operate/publish.go", `one.Spec.Pool = one.Spec.Leased && limit.Pooled()`, `one.Spec.Pool = false`,
 		"missing write", "permits of a metered limit come back to all partitions", "queue TestUnusedTokensComeBack",
 	},
+	{
+		"queue/internal/store/dispatch.lua", `announcement = 'lease'`, ``,
+		"missing write", "a partition that had no jobs is asked at once when it has some", "queue TestPartitionsWithoutJobs",
+	},
+	{
+		"queue/lessor.go", `wait = max(wait, min(next, l.slow))`, ``,
+		"missing condition", "a partition without jobs is seldom asked", "queue TestPartitionsWithoutJobs",
+	},
+	{
+		"queue/internal/store/leases.lua", `if span.keep > now - 1000000 then -- else it is over, and would keep an idle partition asking`, `if span then`,
+		"missing condition", "a lease that is over keeps no partition asking", "queue TestPartitionsWithoutJobs",
+	},
+	{
+		"queue/internal/store/lease_ask.lua", `return waiting_jobs('*') > 0 or read('LLEN', asynq .. 'pending') > 0 or read('LLEN', asynq .. 'active') > 0`, `return waiting_jobs('*') > 0`,
+		"missing condition", "a partition whose calls are under way is asked what they give back", "queue TestPartitionsWithoutJobs",
+	},
+	{
+		"queue/internal/store/dispatch.lua", `if known[7] and not announcement then keep[1], keep[2] = '*idle', '1' end`, ``,
+		"missing write", "a partition without jobs is still announced after its limits got another unit", "queue TestIdleThroughAnotherUnit",
+	},
+	{
+		"queue/internal/store/lease_ask.lua", `if later then asks_at(tonumber(later)) end`, ``,
+		"missing condition", "a tenant's bucket is asked when its time has come", "queue TestNextAsk",
+	},
 }

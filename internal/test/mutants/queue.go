@@ -238,7 +238,7 @@ var queueMutants = []mutant{
 		"missing condition", "jobs that asynq's tools deleted fill no cap", "queue TestCapsCountAllStates",
 	},
 	{
-		"queue/internal/store/settle.lua", `if c > now then announces = headgate .. 'wake' end -- its slot is soon over`, ``,
+		"queue/internal/store/settle.lua", `if c > now then announcement = '' end -- its slot is soon over`, ``,
 		"missing write", "another worker hears of a slot that a stopping one gives back", "queue TestHeldSlotsAreUsedByAnotherWorker",
 	},
 	{
@@ -390,7 +390,7 @@ var queueMutants = []mutant{
 		"missing write", "a job stands in one place", "queue TestScriptsOnDamagedState|TestForwardedAndExpiredAtOnce",
 	},
 	{
-		"queue/internal/store/dispatch.lua", `local function no_room() return #handed >= room or handed_bytes >= MAX_BYTES end`, `local function no_room() return #handed > room or handed_bytes >= MAX_BYTES end`,
+		"queue/internal/store/hand.lua", `local function hand_full(room) return #handed >= room or handed_bytes >= MAX_BYTES end`, `local function hand_full(room) return #handed > room or handed_bytes >= MAX_BYTES end`,
 		"off by one", "a worker is handed no more jobs than it has places", "queue TestRoomOfARound",
 	},
 	{
@@ -692,7 +692,7 @@ var queueMutants = []mutant{
 		"no end", "a lead without an end is none", "queue TestLeadEnds",
 	},
 	{
-		"queue/internal/store/lead.lua", `if leader ~= '*' then announces, announcement = headgate .. 'wake', 'all' end`, `if leader ~= '*' then announces, announcement = nil, 'all' end`,
+		"queue/internal/store/lead.lua", `if leader ~= '*' then announcement = 'all' end`, ``,
 		"missing call", "a leader that has no room calls the other workers", "queue TestAllDispatchUnderLoad|TestFullLeader",
 	},
 	{

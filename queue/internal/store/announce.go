@@ -21,8 +21,11 @@ func AnnounceToAll(ctx context.Context, client redis.UniversalClient, queue stri
 	_ = client.Publish(ctx, WakeChannel(queue), ToAll).Err()
 }
 
-// ToAll is the message of an announcement to all workers. Others have the message "".
+// ToAll is the message of an announcement to all workers. Others have the message "", or [ToLessor].
 const ToAll = "all"
+
+// ToLessor is the message of an announcement to the worker that leases limits to a partition: it may want some again.
+const ToLessor = "lease"
 
 // WakeChannel returns the channel of a queue on which its workers listen.
 func WakeChannel(queue string) string { return Key(queue, "wake") }

@@ -80,7 +80,7 @@ end
 usable = usable and not exists(asynq .. 'paused')
 local room = math.max(0, math.min(tonumber(ARGV[2]), MAX_RELEASED))
 -- no_room reports whether no more jobs may be handed over in this call.
-local function no_room() return #handed >= room or handed_bytes >= MAX_BYTES end
+local function no_room() return hand_full(room) end
 
 -- handles reports whether the caller takes jobs of a kind, which the queue's limits list or do not
 -- restrict: a job that came by another way must not be called under limits that are not its own.
@@ -251,7 +251,7 @@ end
 -- is the time that the job takes of the limit of which it takes most. The typical part
 -- follows the median of the last seven jobs, so that no single job determines it.
 local vtime = headgate .. 'vtime'
-local known = read('HMGET', vtime, '*', '*unit', '*parts', '*clock', '*typical', '*firsts')
+local known = read('HMGET', vtime, '*', '*unit', '*parts', '*clock', '*typical', '*firsts', '*idle')
 
 local virtual, looked_at = score_read(known[1]), score_read(known[4])
 local stepped = looked_at > now + 500000
@@ -342,6 +342,12 @@ if waiting_beyond <= now then
     if not mine[late[i]] and not joined[late[i]] then waiting[#waiting + 1] = {tonumber(late[i + 1]), late[i]} end
   end
   table.sort(waiting, before)
+end
+
+-- Who leases limits to a partition seldom asks one without jobs, so it is told of the next lane.
+if known[7] and (ready[1] or waiting[1] and waiting[1][1] <= horizon) then
+  plan('HDEL', vtime, '*idle')
+  announcement = 'lease'
 end
 
 local function insert(list, score, lane)
@@ -956,7 +962,10 @@ for lane, v in pairs(views) do
 end
 
 local keep, drop = {}, {}
-if reset then plan('DEL', vtime) end
+if reset then
+  plan('DEL', vtime)
+  if known[7] and not announcement then keep[1], keep[2] = '*idle', '1' end
+end
 for tenant, at in pairs(finish) do
   local weight = 1
   attempt('tenant ' .. tenant, function() weight = tenant_config(tenant, now).w end)

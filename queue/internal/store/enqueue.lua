@@ -160,7 +160,7 @@ local function decide(i)
   else
     plan('ZADD', asynq .. 'scheduled', due, id)
     -- The dispatcher may not look before this job is due.
-    if tonumber(due) * 1000000 - now < SOON_US then announces = headgate .. 'wake' end
+    if tonumber(due) * 1000000 - now < SOON_US then announcement = '' end
   end
 
   local mine = stored[tenant] or {jobs = 0, units = 0, waiting = 0}
@@ -189,7 +189,7 @@ end
 for _, job in ipairs(accepted) do
   if job.lane then
     if lengths[job.lane] == 0 then
-      announces = headgate .. 'wake'
+      announcement = ''
       lane_open(job.lane, job.id, job.position)
       wake(job.lane, now)
     else

@@ -13,6 +13,7 @@ local HAND_WORKER, HAND_RUN, LEASE_S, KEPT_MS = ARGV[9], tonumber(ARGV[10]), 30,
 local HANDED_KEY = headgate .. 'handed:' .. HAND_WORKER
 local handed, handed_bytes = {}, 0
 local MAX_BYTES = 2097152 -- of messages, in a reply
+local function hand_full(room) return #handed >= room or handed_bytes >= MAX_BYTES end
 
 -- hand_look reads a task, and returns nil if it is gone. It raises if the task is
 -- damaged.

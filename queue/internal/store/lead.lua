@@ -18,7 +18,7 @@ local function lead(busy)
   -- something else.
   if not leader or left < 0 or left > (leader == '*' and ALL_MS or LEAD_MS) then leader, left = '', 0 end
   if busy then
-    if leader ~= '*' then announces, announcement = headgate .. 'wake', 'all' end
+    if leader ~= '*' then announcement = 'all' end
     if leader ~= '*' or left < ALL_MS / 2 then plan('SET', LEAD, '*', 'PX', int(ALL_MS)) end
     return 0
   elseif leader == '*' then

@@ -5,14 +5,15 @@
 -- ARGV[2]   shift_us: by how much the ledger's clock is ahead of this Redis's
 -- ARGV[3]   horizon_us: until when from now jobs count that their own limits hold back
 -- ARGV[4]   calendars as JSON, '' for none
--- Returns   1 if the queue has leased limits, else 0; then for each {name, tenant, budget, pool, a, p, r, b, w, calendar, id, version, want, least,
---           weight, firsts, keep}, see Ask in internal/partition. What a bucket does not keep it never
---           spends. keep has what lease_keep returns; of a quota then 1 if all of it is used up, else 0.
---           tenant is '' for all together; budget is 1 for a limit of several queues
+-- Returns   1 if the queue has leased limits, else 0; in how many µs it may ask for more though dispatch announces nothing;
+--           then for each {name, tenant, budget, pool, a, p, r, b, w, calendar, id, version, want, least, weight, firsts,
+--           keep}, see Ask in internal/partition. What a bucket does not keep it never spends. keep has what
+--           lease_keep returns; of a quota then 1 if all of it is used up, else 0. tenant is '' for all together; budget is
+--           1 for a limit of several queues
 -- Bound: it looks at 24 lanes and their own limits, and counts the others like these; while a shared quota with a unit is
 --           used up, also at what the next jobs of 100 lanes take; and of each limit per tenant at the buckets of 32
 --           tenants.
--- Full memory: it runs (allow-oom), so that jobs go: it writes one small key for each limit.
+-- Full memory: it runs (allow-oom), so that jobs go: it writes one small key for each limit, and a mark.
 local now = clock()
 local shift, horizon = tonumber(ARGV[2]), now + tonumber(ARGV[3])
 local FEW = 8
@@ -137,6 +138,10 @@ end
 -- given ahead is of the next window, and the ledger has this one.
 local function early(b) return b.kind == 'quota' and b.version == 0 and b.from > now + shift end
 
+-- next_ask is when a bucket of a partition without jobs may have something to ask.
+local next_ask = now + 86400000000
+local function asks_at(at) next_ask = math.min(next_ask, math.max(now, at)) end
+
 local function words(numbers)
   local all = {}
   for i, number in ipairs(numbers) do all[i] = int(number) end
@@ -177,7 +182,11 @@ end
 local function tenant_asks(asks)
   for _, limit in ipairs(config().limits) do
     local key = headgate .. 'leases:' .. limit.name
-    local tenants = limit.spec.leased and #limit.per > 0 and read('ZREVRANGEBYSCORE', key, int(now), '-inf', 'LIMIT', 0, TENANTS) or {}
+    local per_tenant = limit.spec.leased and #limit.per > 0
+    local tenants = per_tenant and read('ZREVRANGEBYSCORE', key, int(now), '-inf', 'LIMIT', 0, TENANTS) or {}
+    local later = per_tenant and read('ZRANGEBYSCORE', key, '(' .. int(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+    if later then asks_at(tonumber(later)) end
+    if #tenants == TENANTS then asks_at(now) end
     for _, tenant in ipairs(tenants) do
       attempt('tenant ' .. tenant, function()
         local limits, jobs = lane_limits(tenant, now), waiting_jobs(tenant)
@@ -199,11 +208,13 @@ local function tenant_asks(asks)
               permits = lane and math.ceil(math.min(jobs, MANY, own_admits(others)) * n) or has
             end
             local one, have = lease_asks(entry, tenant, b, permits, n, 1, 0)
-            if not early(b) then asks[#asks + 1] = one end
+            if early(b) then asks_at(b.from - shift) else asks[#asks + 1] = one end
             if jobs == 0 and have == 0 then
               plan('ZREM', key, tenant)
             else
-              plan('ZADD', key, int(now + (used_up(b) and LATER or jobs == 0 and IDLE or 0)), tenant)
+              local at = now + (used_up(b) and LATER or jobs == 0 and IDLE or 0)
+              asks_at(at)
+              plan('ZADD', key, int(at), tenant)
             end
           end
         end
@@ -213,7 +224,7 @@ local function tenant_asks(asks)
 end
 
 local function ask()
-  local asks = {1}
+  local asks = {}
   tenant_asks(asks)
   local known = read('HMGET', headgate .. 'vtime', '*typical', '*firsts', '*unit')
   local typical, firsts = math.max(1, score_read(known[1])), score_read(known[2])
@@ -246,7 +257,7 @@ local function ask()
       local permits = math.ceil((b.kind == 'lease' and d.jobs or math.min(d.jobs, MANY)) * math.max(n, typical))
       if over and not used_up(b) then permits = 0 end -- they would be of no use
       local one = lease_asks(entry, '', b, permits, n, d.weight, firsts)
-      if not early(b) then asks[#asks + 1] = one end
+      if early(b) then asks_at(b.from - shift) else asks[#asks + 1] = one end
     end
   end
   for _, entry in ipairs(lane_limits('', now).permits) do
@@ -265,12 +276,30 @@ local function ask()
   return asks
 end
 
-local asks = {0}
+local leased, asks = false, {}
 attempt('limits', function()
   set_calendars(ARGV[4])
-  for _, limit in ipairs(config().limits) do
-    if limit.spec.leased then asks[1] = 1 end
-  end
+  for _, limit in ipairs(config().limits) do leased = leased or limit.spec.leased end
 end)
-if asks[1] == 1 then attempt('limits', function() asks = ask() end) end
-return asks
+-- has_jobs reports whether jobs wait in lanes, or their calls are under way, which may give permits back.
+local function has_jobs()
+  return waiting_jobs('*') > 0 or read('LLEN', asynq .. 'pending') > 0 or read('LLEN', asynq .. 'active') > 0
+end
+
+-- note_idle makes dispatch announce the next lane.
+local function note_idle()
+  local vtime = headgate .. 'vtime'
+  if read('HEXISTS', vtime, '*idle') == 1 then return end
+  plan('HSET', vtime, '*idle', 1)
+  plan('PEXPIRE', vtime, 86400000)
+end
+
+local idle = false
+attempt('limits', function()
+  if not leased then return end
+  asks = ask()
+  idle = not has_jobs()
+  if idle then note_idle() end
+end)
+if not idle then asks_at(now) end
+return {leased and 1 or 0, int(next_ask - now), unpack(asks)}

@@ -19,7 +19,7 @@ local function grant(b)
   if b.id ~= tonumber(ARGV[3]) then return end
   local numbers = {}
   for i = 8, #ARGV do numbers[#numbers + 1] = tonumber(ARGV[i]) end
-  announces = headgate .. 'wake' -- jobs may go on
+  announcement = '' -- jobs may go on
   lease_accept(b, tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), numbers)
   done = 1
 end

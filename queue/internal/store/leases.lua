@@ -61,9 +61,11 @@ local function lease_keep(s, now, permits, least)
       span.keep, span.keep_frac, left, s.dirty = whole + more, units - more * span.r, rest, true
     end
     have = have + left
-    local n = #keep
-    keep[n + 1], keep[n + 2] = span.from, span.from_frac
-    keep[n + 3], keep[n + 4] = span.keep, span.keep_frac
+    if span.keep > now - 1000000 then -- else it is over, and would keep an idle partition asking
+      local n = #keep
+      keep[n + 1], keep[n + 2] = span.from, span.from_frac
+      keep[n + 3], keep[n + 4] = span.keep, span.keep_frac
+    end
   end
   return keep, have
 end

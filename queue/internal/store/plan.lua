@@ -214,10 +214,9 @@ local function append_entries(words)
   end
 end
 
--- announces is the channel on which the script's work is announced, nil for none, and
--- announcement is the message; see announce.go. If publishing is not allowed, workers
--- find the work by themselves.
-local announces, announcement = nil, ''
+-- announcement is the message with which the script's work is announced, nil for none; see announce.go. If publishing is
+-- not allowed, workers find the work by themselves.
+local announcement
 
 local function perform()
   if before_writes then before_writes() end
@@ -281,7 +280,7 @@ local function perform()
     end
   end
   if rest then save_records(rest) end
-  if announces then redis.pcall('PUBLISH', announces, announcement) end
+  if announcement then redis.pcall('PUBLISH', 'headgate:{' .. ARGV[1] .. '}:wake', announcement) end
 end
 
 -- without_queue is what a script that runs again and again returns if a key of the whole

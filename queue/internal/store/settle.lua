@@ -194,7 +194,7 @@ local function go(id, task, failed_now, to, msg, lane, c, position)
     plan('ZADD', asynq .. 'retry', int(math.ceil((now + tonumber(n)) / 1000000)), id)
   elseif what == 'lane' then
     to_lane(lane, id, position or BAND + now, now, c > now)
-    if c > now then announces = headgate .. 'wake' end -- its slot is soon over
+    if c > now then announcement = '' end -- its slot is soon over
   else
     error(string.format('%q', to) .. ' is no place for a job', 0)
   end
