@@ -5,14 +5,16 @@
 // every tenant, and every window. Delays can only break these promises: they bring calls closer
 // together, use less of a limit and take time. So a run that keeps all promises passes. A run that
 // breaks one fails the test if the pacer's own calls were in time ([Bound]) during the judged
-// period. If they were late, it depends on the promise. A call that was late itself brings the next
-// ones closer to it, so every window is judged again with its first call as late as the pacer's own
-// calls were at that very moment, and no later: all other windows keep their bounds, and a limit
-// that is too high breaks them. If more of the pacer's calls were late than [Busy], or another
-// promise is broken, the run does not count and is repeated when the machine is calm. After four
-// such runs the test fails with "machine too busy". A worker that slows down the machine or the
+// period. If they were late, the run does not count and is repeated when the machine is calm. After
+// four such runs the test fails with "machine too busy". A worker that slows down the machine or the
 // receiver delays the pacer too: that changes the reason for which a test fails, but cannot make it
-// pass, unless it does so for few moments only.
+// pass.
+//
+// Where the receiver is a process of its own ([Run.At]), few moments of delay need not cost the run.
+// A call that was late itself brings the next ones closer to it, so every window is judged again with
+// its first call as late as the pacer's own calls were at that very moment, and no later: all other
+// windows keep their bounds, and a limit that is too high breaks them. Only if more of the pacer's
+// calls were late than [Busy], or another promise is broken, the run does not count.
 //
 // The pacer is the test binary itself, so its TestMain must begin with [Main].
 package pacer

@@ -76,13 +76,19 @@ func TestRuns(t *testing.T) {
 			r.Law("acme", calls, 100, 1)
 		}
 	}
+	here := func(judge func(*Run)) func(*Run) {
+		return func(r *Run) {
+			judge(r)
+			r.here = true
+		}
+	}
 	tooFew := func(r *Run) { r.Used("acme", paced(11, 11*time.Millisecond), 100, 0.99) }
 	tooSlow := func(r *Run) {
 		r.Took("a second", time.Now().Add(-100*time.Millisecond), time.Now(), 90*time.Millisecond)
 	}
 	busy := fmt.Sprintf("machine too busy: none of %d runs counts", tries)
 	for name, test := range map[string]struct {
-		judge func(*Run)
+		judge func(*Run) // of calls to another process, but for runs that are here
 		late  time.Duration
 		runs  int
 		fails string
@@ -95,6 +101,7 @@ func TestRuns(t *testing.T) {
 		"busy, and far too fast":      {farTooFast, Bound + time.Second/100, 1, "acme: law: calls"},
 		"busy, but all is well":       {lawful, Bound + time.Second/100, 1, ""},
 		"stalled for a moment":        {stalled(9*time.Millisecond, 9*time.Millisecond), 0, 1, ""},
+		"stalled for a moment, here":  {here(stalled(9*time.Millisecond, 9*time.Millisecond)), 0, tries, busy},
 		"stalled for less than that":  {stalled(9*time.Millisecond, 3*time.Millisecond), 0, tries, busy},
 		"stalled alone":               {stalled(9*time.Millisecond, 0), 0, 1, "acme: law: calls 4.."},
 		"starved":                     {lawful, Starved + time.Second/100, tries, busy},
@@ -116,6 +123,7 @@ func TestRuns(t *testing.T) {
 					return calls
 				}
 				time.Sleep(150 * time.Millisecond) // what is measured
+				r.here = false
 				test.judge(r)
 			})
 			got := strings.Join(n.errors, "\n")
