@@ -212,4 +212,72 @@ var gateMutants = []mutant{
 		"internal/coalesce/batcher.go", `a.answer = answers[i]`, `a.answer = answers[len(answers)-1-i]`,
 		"wrong key", "callers that share a round trip get their own answers", "internal/coalesce TestBatcher",
 	},
+	{
+		"queue/encryption/encryption.go", `own, err := hkdf.Expand(sha256.New, key, fmt.Sprintf("headgate text %q %q %q", in.queue, in.id, in.field), 32)`, `own, err := hkdf.Expand(sha256.New, key, fmt.Sprintf("headgate text %q %q", in.queue, in.field), 32)`,
+		"wrong key", "an encrypted text belongs to its job alone", "queue/encryption TestPlaces",
+	},
+	{
+		"queue/encryption/encryption.go", `lowest := slices.Min(slices.Collect(maps.Keys(k.byID)))`, `lowest := slices.Max(slices.Collect(maps.Keys(k.byID)))`,
+		"wrong key", "a job is recognized while its key is replaced", "queue TestKeyIsReplaced",
+	},
+	{
+		"queue/follow.go", `if len(fields) > 0 && began.Sub(e.since) > followFor {`, `if len(fields) > 0 && began.Sub(e.since) > 10*followFor {`,
+		"no fence", "a follow-up whose id may be forgotten is not enqueued", "queue TestFollowUpsThatCannotBeChecked",
+	},
+	{
+		"queue/follow.go", `if slices.Contains(e.enqueued, field) {`, `if false {`,
+		"missing condition", "a follow-up that is enqueued is not enqueued once more", "queue TestFollowUpsOfADayAgo",
+	},
+	{
+		"queue/ticks.go", `next: s.Next(max(fired, stored.Since)), order: rand.Int64(),`, `next: s.Next(max(fired, stored.Since, time.Now().Unix()-ticksGrace)), order: rand.Int64(),`,
+		"missing ticks", "a tick that was refused is tried again after the entries were loaded again", "queue TestPeriodicRefusedAndLoadedAgain",
+	},
+	{
+		"queue/ticks.go", `tt.fire(ctx, due, clock(), attended)`, `tt.fire(ctx, due, now, attended)`,
+		"clock", "no tick is fired later than it may be", "queue TestPeriodicMaxLateOfASlowRound",
+	},
+	{
+		"queue/follow.go", `if !e.unclear {`, `if true {`,
+		"missing condition", "a follow-up that may have been enqueued is not enqueued when its id may be forgotten", "queue TestFollowUpRefusedAfterNoAnswer",
+	},
+	{
+		"queue/internal/store/dispatch.lua", `hand(job, hand_answer(without_slot(job)), 0, 0, false, now, {'', '', 'hg_slot', slot_write(0, 0, job.position or BAND + now)})`, `hand(job, hand_answer(without_slot(job)), 0, 0, false, now, {'', '', 'hg_slot', slot_write(now, 0, job.position or BAND + now)})`,
+		"wrong number", "a job that expires has no slot", "queue TestDeadlinesElsewhere",
+	},
+	{
+		"queue/gate.go", `g.pauses.reread()`, ``,
+		"missing call", "a pause that Redis did not take is forgotten", "queue TestPauseOfALostRun",
+	},
+	{
+		"queue/gate.go", `v.result = g.keys.Encrypt(current.result, encryption.PlaceOf(g.queue, job.ID, encryption.Result))`, `v.result = current.result`,
+		"missing write", "results are encrypted", "queue TestNothingIsInTheClear",
+	},
+	{
+		"queue/hand.go", `stored := message.Payload`, `stored := []byte("CANARY")`,
+		"wrong key", "asynq's list of calls has no payload in the clear", "queue TestNothingIsInTheClear",
+	},
+	{
+		"queue/follow.go", `} else if _, locked := errors.AsType[*lockedError](err); locked {`, `} else if _, locked := errors.AsType[*lockedError](err); locked && e.next == "" {`,
+		"no escape", "a job whose follow-ups cannot be decrypted waits outside of its worker", "queue TestKeyIsGone",
+	},
+	{
+		"queue/fitness.go", `if node.err == nil && node.left < n {`, `if node.err == nil && node.left < 0 {`,
+		"off by one", "jobs are refused before Redis is full", "queue TestSharesOfMemory",
+	},
+	{
+		"queue/fitness.go", `if left <= 0 {`, `if left <= -m.max {`,
+		"missing write", "jobs are refused before Redis is full", "queue TestRedisFull",
+	},
+	{
+		"queue/request.go", `if err := c.fit.check(ctx, c.redis, queue, n); err != nil && (!c.owed || !errors.Is(err, ErrRedisFull)) {`, `if err := c.fit.check(ctx, c.redis, queue, n); err != nil && (!c.owed || errors.Is(err, ErrRedisFull)) {`,
+		"no escape", "follow-ups of accepted jobs do not wait for memory", "queue TestWorkerOnFullRedis",
+	},
+	{
+		"queue/inspect/renewed.go", `case now.Sub(r.until) < late:`, `case now.Sub(r.until) < 0:`,
+		"missing condition", "nobody waits while very many lanes are read anew", "queue/inspect TestRenewed",
+	},
+	{
+		"queue/inspect/forecast.go", `since = f.lanes[f.indexOf(subject)].read`, `since = f.now.UnixMicro()`,
+		"wrong moment", "jobs that came before their lane was read did not come since", "queue TestInspectorFollowsTheLane",
+	},
 }

@@ -37,7 +37,8 @@ type mutant struct {
 
 // mutants returns all mutants.
 func mutants() []mutant {
-	return slices.Concat(limiterMutants, leaseMutants, queueMutants, movingMutants, gateMutants, directMutants, conformanceMutants, rampMutants, guaranteeMutants, groupMutants, clientMutants)
+	return slices.Concat(limiterMutants, leaseMutants, nodeMutants, movingMutants, laneMutants, queueMutants, gateMutants,
+		directMutants, conformanceMutants, rampMutants, guaranteeMutants, groupMutants, clientMutants)
 }
 
 type result struct {
