@@ -89,13 +89,17 @@ type dispatcher struct {
 	live      *liveRuns     // runs of the queue's jobs in this process
 	had       bool          // this process had jobs of the queue after the latest round
 	stands    atomic.Bool   // standing by, because another worker leads; see lead.go
-	poll      time.Duration // maximum time between two rounds
-	wakes     chan struct{} // has a value when a lane may go on
-	called    chan struct{} // has a value when all workers should make a round
-	stepped   chan struct{} // has a value when Redis's clock was set back; nil: not handled
-	replans   *replans      // nil: not handled
-	lease     time.Duration // maximum time of a probe's call; 0: a minute
-	lessor    *lessor       // of the queue's shared limits; only the first partition has one, or nil
+	idles     bool          // it is one of many partitions, and costs little while it has no jobs; see idle.go
+
+	restsSince time.Duration // when the latest round found nothing to do, and that this worker leads; 0: it did not
+
+	poll    time.Duration // maximum time between two rounds
+	wakes   chan struct{} // has a value when a lane may go on
+	called  chan struct{} // has a value when all workers should make a round
+	stepped chan struct{} // has a value when Redis's clock was set back; nil: not handled
+	replans *replans      // nil: not handled
+	lease   time.Duration // maximum time of a probe's call; 0: a minute
+	lessor  *lessor       // of the queue's shared limits; only the first partition has one, or nil
 }
 
 // unheard is the jobs of calls of dispatch.lua whose reply was lost. They may have been
@@ -263,6 +267,9 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 		Held: d.capacity.held.Load(), Sending: d.sending.Load(), Concurrency: d.capacity.all, Starved: starved,
 	})
 	d.had = released > 0 || d.live.any(d.queue)
+	if d.restsSince = 0; d.idles && a.again < 0 && a.waiting == 0 && a.led == 0 && !d.had {
+		d.restsSince = now
+	}
 	if a.led > 0 {
 		return d.standBy(ctx, a.led, released > 0 || a.forwarded > 0), nil
 	}

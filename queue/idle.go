@@ -16,6 +16,9 @@ const (
 	slowLook     = 2 * time.Second // shorter than slowWatch, which is at most maxRole
 	slowWatch    = maxRole
 	slowChores   = 15 * time.Second
+
+	// longestRest is for how long an idle partition is only asked whether it still is: its clock may be set.
+	longestRest = time.Minute
 )
 
 // slowed returns how long to wait between two looks at a partition of a queue: usually, or if it is one of

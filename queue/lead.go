@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
@@ -42,7 +43,22 @@ func (d *dispatcher) look(ctx context.Context) (time.Duration, error) {
 			return left, nil
 		}
 	}
+	if d.rests(ctx) {
+		return d.poll, nil
+	}
 	return d.dispatch(ctx)
+}
+
+// rests reports whether the partition still has nothing to dispatch, if this worker leads and the latest round found that.
+// An error is left to the next round.
+func (d *dispatcher) rests(ctx context.Context) bool {
+	if d.restsSince == 0 || boottime.Now()-d.restsSince > longestRest {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
+	defer cancel()
+	reply, err := store.DispatchIdleScript.Run(ctx, d.redis, store.KeysOf(d.queue, d.role()), d.queue, d.worker, leadLasts.Milliseconds())
+	return err == nil && reply == int64(1)
 }
 
 // dispatch makes a round. It stops standing by first, so that announcements during the

@@ -326,6 +326,7 @@ func (l *lessor) led(leads bool) {
 
 // serve asks and grants for one partition until ctx is done.
 func (l *lessor) serve(ctx context.Context, home string) {
+	var restsSince time.Duration // when it was asked, and had no jobs; 0: it had some
 	l.repeat(ctx, "cannot lease shared limits to a partition; retrying", home, l.looks[home], func() (time.Duration, error) {
 		first := home == l.of.Queue // it says whether there are shared limits
 		l.mu.Lock()
@@ -335,9 +336,20 @@ func (l *lessor) serve(ctx context.Context, home string) {
 			return noAsks, nil
 		}
 		began := boottime.Now()
-		next, err := l.round(ctx, home)
+		var next time.Duration
+		var err error
+		if restsSince > 0 && began-restsSince < longestRest {
+			next, err = rest(ctx, l.redis, home)
+		}
+		if next == 0 && err == nil {
+			next, err = l.round(ctx, home)
+			restsSince = 0
+		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
+		if restsSince == 0 && l.slow > 0 && next > 0 && !first { // the first partition has the limits and their windows
+			restsSince = began
+		}
 		if first {
 			l.alone = err != nil
 		}
@@ -378,8 +390,8 @@ func (l *lessor) noted(home string, shared bool, asks []leaseAsk) bool {
 	return useful
 }
 
-// round asks a partition's buckets, and grants them what the ledger answers. If the ledger is not asked, it returns after how
-// long the partition may want something though dispatch announces nothing; else 0.
+// round asks a partition's buckets, and grants them what the ledger answers. It returns after how long the partition may
+// want something though dispatch announces nothing; 0 if it has jobs, or something of a lease.
 func (l *lessor) round(ctx context.Context, home string) (next time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
@@ -403,6 +415,9 @@ func (l *lessor) round(ctx context.Context, home string) (next time.Duration, er
 	}
 	// The ledger of each tenant's budget costs a request of its own.
 	asks = slices.DeleteFunc(asks, func(a leaseAsk) bool { return a.budget && !a.useful() })
+	if slices.ContainsFunc(asks, func(a leaseAsk) bool { return a.useful() }) {
+		next = 0
+	}
 	if !l.noted(home, shared, asks) {
 		return next, nil
 	}
@@ -435,7 +450,23 @@ func (l *lessor) round(ctx context.Context, home string) (next time.Duration, er
 			return 0, err
 		}
 	}
-	return 0, got.err
+	return next, got.err
+}
+
+// rest returns after how long a partition that had no jobs may want something though dispatch announces nothing; 0 if it
+// has jobs, or if that time has come.
+func rest(ctx context.Context, client redis.UniversalClient, home string) (next time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
+	defer cancel()
+	reply, err := store.AskIdleScript.Run(ctx, client, store.ScriptKeys(home), home)
+	if err != nil {
+		return 0, err
+	}
+	us, ok := reply.(int64)
+	if !ok {
+		return 0, fmt.Errorf("unexpected reply %v", reply)
+	}
+	return time.Duration(us) * time.Microsecond, nil
 }
 
 // askBuckets returns what the buckets of a partition have and want, whether it has leased limits at all, and after how long

@@ -22,10 +22,11 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// partitionAsks counts how often each partition is asked what it wants of leased limits.
+// partitionAsks counts how often each partition is asked what it wants of leased limits, and whether it still has no jobs.
 type partitionAsks struct {
-	mu sync.Mutex
-	n  map[string]int
+	mu   sync.Mutex
+	n    map[string]int
+	idle map[string]int
 }
 
 func (p *partitionAsks) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -36,94 +37,142 @@ func (p *partitionAsks) ProcessPipelineHook(next redis.ProcessPipelineHook) redi
 
 func (p *partitionAsks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); slices.Contains(args, any(store.AskScript.Hash())) {
-			p.mu.Lock()
+		args := cmd.Args()
+		p.mu.Lock()
+		if slices.Contains(args, any(store.AskScript.Hash())) {
 			p.n[fmt.Sprint(args[len(args)-4])]++
-			p.mu.Unlock()
+		} else if slices.Contains(args, any(store.AskIdleScript.Hash())) {
+			p.idle[fmt.Sprint(args[len(args)-1])]++
 		}
+		p.mu.Unlock()
 		return next(ctx, cmd)
 	}
 }
 
-func (p *partitionAsks) counts() map[string]int {
+// counts returns how often each partition was asked what it wants, and whether it still has no jobs.
+func (p *partitionAsks) counts() (wants, idle map[string]int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return maps.Clone(p.n)
+	return maps.Clone(p.n), maps.Clone(p.idle)
+}
+
+// without is a queue in three partitions without jobs that share a limit. Its lessor and its dispatchers run, and hear
+// what is announced.
+type without struct {
+	client redis.UniversalClient
+	layout partition.Layout
+	asked  *partitionAsks
+}
+
+// newWithout starts the lessor. It asks partitions without jobs so seldom.
+func newWithout(t *testing.T, slow time.Duration) *without {
+	t.Helper()
+	server, ctx := redistest.Any(t), t.Context()
+	w := &without{
+		layout: partition.Layout{Queue: redistest.Queue(t), N: 3},
+		asked:  &partitionAsks{n: map[string]int{}, idle: map[string]int{}},
+	}
+	set := limits.Queue{Partitions: w.layout.N, Limits: []limits.Limit{sharedLimit(throttle.LeakyBucket, 100, 0)}}
+	if err := operate.Publish(ctx, server.Client(), limits.Set{Queues: map[string]limits.Queue{w.layout.Queue: set}}); err != nil {
+		t.Fatal(err)
+	}
+	w.client = redis.NewUniversalClient(server.Options())
+	t.Cleanup(func() { w.client.Close() })
+	w.client.AddHook(w.asked)
+	clocks, windows := map[string]*redisClock{}, map[string]*effective.Calendars{}
+	dispatchers := map[string]*dispatcher{}
+	r := &rig{server: server}
+	for _, home := range w.layout.Names() {
+		clocks[home], windows[home] = &redisClock{redis: w.client, queue: home}, &effective.Calendars{Queue: home, Redis: w.client}
+		if err := clocks[home].start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		r.queue = home
+		dispatchers[home] = r.dispatcher()
+		dispatchers[home].of = w.layout
+	}
+	l := newLessor(w.layout, "w", w.client, clocks, windows, time.Minute, newRoles(w.client, "w"), slog.New(slog.DiscardHandler))
+	l.slow = slow
+	dispatchers[w.layout.Queue].lessor = l
+	running, stop := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	all.Go(func() { l.Run(running) })
+	all.Go(func() { listen(running, w.client, slices.Collect(maps.Values(dispatchers)), func() {}) })
+	for _, d := range dispatchers {
+		all.Go(func() { d.Run(running) })
+	}
+	t.Cleanup(func() {
+		stop()
+		all.Wait()
+	})
+	return w
+}
+
+func (w *without) idle(t *testing.T, home string) bool {
+	return w.client.HExists(t.Context(), store.Key(home, "vtime"), "*idle").Val()
+}
+
+// settled waits until a partition is asked no more what it wants. First, what was leased to it has to lapse.
+func (w *without) settled(t *testing.T, home string) {
+	t.Helper()
+	until(t, "all partitions are known to have no jobs", func() bool {
+		return !slices.ContainsFunc(w.layout.Names(), func(home string) bool { return !w.idle(t, home) })
+	})
+	last, since := 0, time.Now()
+	until(t, "a partition without jobs is asked no more", func() bool {
+		if now, _ := w.asked.counts(); now[home] != last {
+			last, since = now[home], time.Now()
+		}
+		return time.Since(since) > 4*idleAsks
+	})
 }
 
 // TestPartitionsWithoutJobs: a partition without jobs is seldom asked what it wants of a shared limit, and at once when it
 // has some, whichever way they come.
 func TestPartitionsWithoutJobs(t *testing.T) {
 	t.Parallel()
-	server, ctx := redistest.Any(t), t.Context()
-	queue := redistest.Queue(t)
-	layout := partition.Layout{Queue: queue, N: 3}
-	client := server.Client()
-	if err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{queue: {Partitions: layout.N, Limits: []limits.Limit{sharedLimit(throttle.LeakyBucket, 100, 0)}}}}); err != nil {
-		t.Fatal(err)
-	}
-	asked := &partitionAsks{n: map[string]int{}}
-	own := redis.NewUniversalClient(server.Options())
-	t.Cleanup(func() { own.Close() })
-	own.AddHook(asked)
-	clocks, windows := map[string]*redisClock{}, map[string]*effective.Calendars{}
-	dispatchers := map[string]*dispatcher{}
-	r := &rig{server: server}
-	for _, home := range layout.Names() {
-		clocks[home], windows[home] = &redisClock{redis: own, queue: home}, &effective.Calendars{Queue: home, Redis: own}
-		if err := clocks[home].start(ctx); err != nil {
-			t.Fatal(err)
-		}
-		r.queue = home
-		dispatchers[home] = r.dispatcher()
-		dispatchers[home].of = layout
-	}
-	l := newLessor(layout, "w", own, clocks, windows, time.Minute, newRoles(own, "w"), slog.New(slog.DiscardHandler))
-	l.slow = time.Hour // so that only what is announced is seen
-	dispatchers[queue].lessor = l
-	running, stop := context.WithCancel(ctx)
-	var all sync.WaitGroup
-	defer all.Wait()
-	defer stop()
-	all.Go(func() { l.Run(running) })
-	all.Go(func() { listen(running, own, slices.Collect(maps.Values(dispatchers)), func() {}) })
-
-	idle := func(home string) bool { return own.HExists(ctx, store.Key(home, "vtime"), "*idle").Val() }
-	third := layout.Names()[2]
+	w, ctx := newWithout(t, time.Hour), t.Context() // so that only what is announced is seen
+	third := w.layout.Names()[2]
 	tenant := ""
-	for i := 0; layout.Home(tenant) != third; i++ {
+	for i := 0; w.layout.Home(tenant) != third; i++ {
 		tenant = fmt.Sprint("t", i)
 	}
 	for _, in := range []time.Duration{0, 2 * time.Second} {
-		until(t, "all partitions are known to have no jobs", func() bool {
-			return !slices.ContainsFunc(layout.Names(), func(home string) bool { return !idle(home) })
-		})
-		until(t, "the third partition is asked no more", func() bool { // first, what was leased has to lapse
-			before := asked.counts()
-			until(t, "the first partition is asked", func() bool { return asked.counts()[queue] >= before[queue]+5 })
-			return asked.counts()[third] == before[third]
-		})
-		job := Job{Kind: "call", Queue: queue, Tenant: tenant}
+		w.settled(t, third)
+		job := Job{Kind: "call", Queue: w.layout.Queue, Tenant: tenant}
 		if in > 0 {
 			job.At = time.Now().Add(in)
 		}
-		if _, err := NewClient(client).Enqueue(ctx, job); err != nil {
+		if _, err := NewClient(w.client).Enqueue(ctx, job); err != nil {
 			t.Fatal(err)
 		}
-		active := func() int64 { return own.LLen(ctx, asynqwire.Key(third, "active")).Val() }
-		begun := active()
-		until(t, "the job goes", func() bool {
-			if _, err := dispatchers[third].round(ctx, 100); err != nil {
-				t.Fatal(err)
-			}
-			return active() > begun
+		active := func() int64 { return w.client.LLen(ctx, asynqwire.Key(third, "active")).Val() }
+		until(t, "the job goes", func() bool { return active() > 0 })
+		before, _ := w.asked.counts()
+		until(t, "it is asked while the call is under way", func() bool {
+			now, _ := w.asked.counts()
+			return now[third] >= before[third]+2
 		})
-		seen := asked.counts()[third]
-		until(t, "it is asked while the call is under way", func() bool { return asked.counts()[third] >= seen+2 })
-		if idle(third) {
+		if w.idle(t, third) {
 			t.Error("it counts as without jobs while the call is under way, which may give permits back")
 		}
-		own.Del(ctx, asynqwire.Key(third, "active")) // the call is over
+		w.client.Del(ctx, asynqwire.Key(third, "active")) // the call is over
+	}
+}
+
+// TestPartitionsRest: a partition without jobs is only asked whether it still has none, which costs Redis little.
+func TestPartitionsRest(t *testing.T) {
+	t.Parallel()
+	w := newWithout(t, 300*time.Millisecond)
+	third := w.layout.Names()[2]
+	w.settled(t, third)
+	before, idle := w.asked.counts()
+	until(t, "it is asked whether it has jobs", func() bool {
+		_, now := w.asked.counts()
+		return now[third] >= idle[third]+3
+	})
+	if now, _ := w.asked.counts(); now[third] != before[third] || now[w.layout.Queue] == before[w.layout.Queue] {
+		t.Errorf("asked what they want: %v, and before %v; want that the first partition is, and the third is not", now, before)
 	}
 }
 
@@ -159,13 +208,57 @@ func TestIdleThroughAnotherUnit(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(tokens(1000)), nil)
 	client, key := r.server.Client(), store.Key(r.queue, "vtime")
-	if err := client.HSet(t.Context(), key, "*idle", 1, "*unit", "permits").Err(); err != nil {
+	if err := client.HSet(t.Context(), key, "*idle", 5, "*unit", "permits").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.dispatcher().round(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	if got := client.HMGet(t.Context(), key, "*idle", "*unit").Val(); got[0] != "1" || got[1] != "time" {
-		t.Errorf("idle and unit: %v; want 1 and time", got)
+	if got := client.HMGet(t.Context(), key, "*idle", "*unit").Val(); got[0] != "5" || got[1] != "time" {
+		t.Errorf("idle and unit: %v; want 5 and time", got)
+	}
+}
+
+// TestRest: a partition rests until it has jobs, or until a bucket has something to ask. What is damaged is left to
+// lease_ask.lua.
+func TestRest(t *testing.T) {
+	t.Parallel()
+	server, ctx, home := redistest.Any(t), t.Context(), redistest.Queue(t)
+	client := server.Client()
+	now, err := store.Time(ctx, client, store.Key(home, "limits"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	vtime, tenants := store.Key(home, "vtime"), store.Key(home, "tenants")
+	idle := func(at any) func() { return func() { client.HSet(ctx, vtime, "*idle", at) } }
+	for _, c := range []struct {
+		what  string
+		do    func()
+		rests bool
+	}{
+		{"it never had a mark", func() {}, false},
+		{"without jobs", idle(now.Add(time.Hour).UnixMicro()), true},
+		{"none waits any more", func() { client.HSet(ctx, tenants, "*", "0 5 0 0 0") }, true},
+		{"some wait", func() { client.HSet(ctx, tenants, "*", "10 5 10 0 1") }, false},
+		{"the counts are damaged", func() { client.HSet(ctx, tenants, "*", "none") }, false},
+		{"they begin with a 0", func() { client.HSet(ctx, tenants, "*", "01 5 10 0 1") }, false},
+		{"they are another type", func() { client.Set(ctx, tenants, "0 5 0 0 0", 0) }, false},
+		{"they are gone", func() { client.Del(ctx, tenants) }, true},
+		{"a call is under way", func() { client.LPush(ctx, asynqwire.Key(home, "active"), "id") }, false},
+		{"it has ended", func() { client.Del(ctx, asynqwire.Key(home, "active")) }, true},
+		{"a call begins", func() { client.LPush(ctx, asynqwire.Key(home, "pending"), "id") }, false},
+		{"they are damaged", func() {
+			client.Del(ctx, asynqwire.Key(home, "pending"))
+			client.Set(ctx, asynqwire.Key(home, "pending"), "id", 0)
+		}, false},
+		{"there are none", func() { client.Del(ctx, asynqwire.Key(home, "pending")) }, true},
+		{"a bucket has something to ask", idle(now.UnixMicro()), false},
+		{"the mark is damaged", idle("soon"), false},
+	} {
+		c.do()
+		next, err := rest(ctx, client, home)
+		if err != nil || (next > 0) != c.rests || next > time.Hour {
+			t.Errorf("%s: %v, %v; want that it rests: %t", c.what, next, err, c.rests)
+		}
 	}
 }

@@ -107,11 +107,13 @@ func (r *recoverer) look(ctx context.Context) (time.Duration, error) {
 	if left := r.roles.left(r.role()); left > 0 {
 		return left, nil
 	}
-	left, err := r.watch(ctx)
+	left, idle, err := r.watch(ctx)
 	_, refused := errors.AsType[redis.Error](err)
 	watches := err == nil && left == 0
-	if refused || left > 0 {
+	if refused || left > 0 || idle {
 		r.seen = nil
+	}
+	if refused || left > 0 {
 		r.chores.Lost()
 	}
 	if now := boottime.Now(); watches && (r.swept == 0 || now-r.swept >= slowed(r.of, chores.Every, slowChores)) {
@@ -122,7 +124,7 @@ func (r *recoverer) look(ctx context.Context) (time.Duration, error) {
 		r.roles.taken(r.role(), left)
 		return left, nil
 	}
-	if watches {
+	if watches && !idle {
 		err = r.recoverDead(ctx)
 	}
 	if err == nil && len(r.seen) == 0 {
@@ -154,18 +156,18 @@ func (r *recoverer) recoverDead(ctx context.Context) error {
 }
 
 // watch takes or renews the watch. It returns how long another worker has it; 0 means that
-// this one has. A Redis that rejects the write rejects renewed leases too. An unchanged
+// this one has. idle: it has, and no call is under way that could be a dead worker's. A Redis that rejects the write rejects renewed leases too. An unchanged
 // lease means nothing then, so the caller starts counting again.
-func (r *recoverer) watch(ctx context.Context) (time.Duration, error) {
-	reply, err := store.WatchScript.Run(ctx, r.redis, store.KeysOf(r.queue, r.role()), r.queue, r.worker, slowed(r.of, watchLasts, slowWatch).Milliseconds())
+func (r *recoverer) watch(ctx context.Context) (left time.Duration, idle bool, err error) {
+	reply, err := store.WatchScript.Run(ctx, r.redis, store.KeysOf(r.queue, r.role()), r.queue, r.worker, slowed(r.of, watchLasts, slowWatch).Milliseconds(), 1)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
-	left, ok := reply.(int64)
+	ms, ok := reply.(int64)
 	if !ok {
-		return 0, fmt.Errorf("unexpected reply %v", reply)
+		return 0, false, fmt.Errorf("unexpected reply %v", reply)
 	}
-	return time.Duration(left) * time.Millisecond, nil
+	return time.Duration(max(ms, 0)) * time.Millisecond, ms < 0, nil
 }
 
 // recover takes jobs whose leases were not renewed from their workers. A worker that still has

@@ -259,8 +259,36 @@ var leaseMutants = []mutant{
 		"missing condition", "a partition whose calls are under way is asked what they give back", "queue TestPartitionsWithoutJobs",
 	},
 	{
-		"queue/internal/store/dispatch.lua", `if known[7] and not announcement then keep[1], keep[2] = '*idle', '1' end`, ``,
+		"queue/internal/store/dispatch.lua", `if known[7] and not announcement then keep[1], keep[2] = '*idle', known[7] end`, ``,
 		"missing write", "a partition without jobs is still announced after its limits got another unit", "queue TestIdleThroughAnotherUnit",
+	},
+	{
+		"queue/internal/store/lease_idle.lua", `if type(next_ask) ~= 'string' or not tonumber(next_ask) or not no_jobs() then return 0 end`, `if type(next_ask) ~= 'string' or not tonumber(next_ask) then return 0 end`,
+		"missing condition", "a partition with jobs is asked what it wants", "queue TestRest",
+	},
+	{
+		"queue/internal/store/idle.lua", `if counts and (type(counts) ~= 'string' or not string.find(counts, '^0 ')) then return false end -- "waiting ..."`, `if counts and (type(counts) ~= 'string' or not string.find(counts, '^0')) then return false end`,
+		"missing condition", "jobs that wait for a permit are jobs", "queue TestRest",
+	},
+	{
+		"queue/internal/store/dispatch_idle.lua", `if redis.pcall('GET', KEYS[1]) ~= ARGV[2] or not no_jobs('scheduled', 'retry') then return 0 end`, `if redis.pcall('GET', KEYS[1]) ~= ARGV[2] or not no_jobs() then return 0 end`,
+		"missing condition", "scheduled jobs are dispatched in idle partitions, too", "queue TestDispatcherRests",
+	},
+	{
+		"queue/internal/store/dispatch_idle.lua", `redis.call('PEXPIRE', KEYS[1], ARGV[3])`, ``,
+		"missing write", "who leads an idle partition goes on to lead", "queue TestDispatcherRests",
+	},
+	{
+		"queue/lead.go", `if d.restsSince == 0 || boottime.Now()-d.restsSince > longestRest {`, `if d.restsSince == 0 {`,
+		"clock", "an idle partition is looked at each minute", "queue TestDispatcherRests",
+	},
+	{
+		"queue/internal/store/watch.lua", `local idle = ARGV[4] and redis.call('EXISTS', asynq .. 'active', asynq .. 'lease') == 0`, `local idle = ARGV[4] and redis.call('EXISTS', asynq .. 'lease') == 0`,
+		"missing condition", "a job without a lease is recovered", "queue TestWatchOfAnIdleQueue",
+	},
+	{
+		"queue/lessor.go", `if restsSince > 0 && began-restsSince < longestRest {`, `if false {`,
+		"missing condition", "a partition without jobs is only asked whether it has some", "queue TestPartitionsRest",
 	},
 	{
 		"queue/internal/store/lease_ask.lua", `if later then asks_at(tonumber(later)) end`, ``,

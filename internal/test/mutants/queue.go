@@ -225,7 +225,7 @@ var queueMutants = []mutant{
 		"missing write", "a run that ended late was no crash", "queue TestLateEnd|TestStoppedWorkerIsNoCrash",
 	},
 	{
-		"queue/internal/store/watch.lua", `if watcher and watcher ~= ARGV[2] then`, `if watcher and watcher == '' then`,
+		"queue/internal/store/watch.lua", `if type(watcher) == 'string' and watcher ~= ARGV[2] then`, `if watcher == '' then`,
 		"no fence", "one worker at a time watches a queue", "queue TestOneWatcher",
 	},
 	{
@@ -233,7 +233,7 @@ var queueMutants = []mutant{
 		"no end", "a watch that does not end keeps nobody from watching", "queue TestWatchThatDoesNotEnd",
 	},
 	{
-		"queue/internal/store/scripts.go", `WatchScript     = NewScript(Lua("watch")).AllowOOM()`, `WatchScript     = NewScript(Lua("watch"))`,
+		"queue/internal/store/scripts.go", `WatchScript     = limitlua.NewScript(Lua("watch"), asynqwire.Lua).AllowOOM()`, `WatchScript     = limitlua.NewScript(Lua("watch"), asynqwire.Lua)`,
 		"too strict", "a full Redis is made room in", "queue TestChoresOfAFullRedis",
 	},
 

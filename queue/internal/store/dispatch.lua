@@ -964,7 +964,7 @@ end
 local keep, drop = {}, {}
 if reset then
   plan('DEL', vtime)
-  if known[7] and not announcement then keep[1], keep[2] = '*idle', '1' end
+  if known[7] and not announcement then keep[1], keep[2] = '*idle', known[7] end
 end
 for tenant, at in pairs(finish) do
   local weight = 1

@@ -28,7 +28,8 @@
 --               '*unit' -> its unit; '*parts' -> what the last jobs added to it;
 --               '*typical' -> what a job usually adds; '*clock' -> time of the last dispatch, µs;
 --               '*firsts' -> of a partition with a shared limit: what went to tenants without backlog;
---               '*idle' -> 1 if lease_ask saw that it has no jobs, until dispatch announces a lane;
+--               '*idle' -> if lease_ask saw that it has no jobs, when it may want a lease though dispatch
+--               announces no lane, µs;
 --               '*swept' -> cursor of the sweep, which deletes times that change nothing any more
 --   pauses      hash: scope -> "until_us by reason", or for a hold (see formats.lua)
 --               "until_us tried length_us since_us probe reason"; scope: a tenant, '*' the

@@ -139,7 +139,7 @@ end
 local function early(b) return b.kind == 'quota' and b.version == 0 and b.from > now + shift end
 
 -- next_ask is when a bucket of a partition without jobs may have something to ask.
-local next_ask = now + 86400000000
+local next_ask = math.ceil(now / 86400000000 + 1) * 86400000000 -- the same for a day
 local function asks_at(at) next_ask = math.min(next_ask, math.max(now, at)) end
 
 local function words(numbers)
@@ -286,11 +286,11 @@ local function has_jobs()
   return waiting_jobs('*') > 0 or read('LLEN', asynq .. 'pending') > 0 or read('LLEN', asynq .. 'active') > 0
 end
 
--- note_idle makes dispatch announce the next lane.
+-- note_idle makes dispatch announce the next lane, and lease_idle.lua answer until then.
 local function note_idle()
   local vtime = headgate .. 'vtime'
-  if read('HEXISTS', vtime, '*idle') == 1 then return end
-  plan('HSET', vtime, '*idle', 1)
+  if read('HGET', vtime, '*idle') == int(next_ask) then return end
+  plan('HSET', vtime, '*idle', int(next_ask))
   plan('PEXPIRE', vtime, 86400000)
 end
 

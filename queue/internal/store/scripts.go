@@ -29,16 +29,20 @@ var (
 	DirectEndScript = NewScript(Lua("direct_end"), Lua("record")).AllowOOM()
 	SettleScript    = NewScript(Lua("settle"), asynqwire.MessageLua, Lua("record"), Lua("end")).AllowOOM()
 	RecoverScript   = NewScript(Lua("recover"), Lua("record")).AllowOOM()
-	WatchScript     = NewScript(Lua("watch")).AllowOOM()
+	WatchScript     = limitlua.NewScript(Lua("watch"), asynqwire.Lua).AllowOOM()
 	AskScript       = NewScript(Lua("lease_ask"), Lua("leases")).AllowOOM()
+	AskIdleScript   = limitlua.NewScript(Lua("lease_idle"), asynqwire.Lua, Lua("idle"))
 	GrantScript     = NewScript(Lua("lease_grant"), Lua("leases")).AllowOOM()
 	LedgerScript    = NewScript(Lua("ledger")).AllowOOM()
 	LateScript      = NewScript(Lua("late"), Lua("record"), Lua("end")).AllowOOM()
 	ResignScript    = limitlua.NewScript(Lua("resign"))
-	JanitorScript   = NewScript(Lua("janitor"), asynqwire.MessageLua).AllowOOM()
-	ArchiveScript   = NewScript(Lua("archive")).AllowOOM()
-	ProgressScript  = NewScript(Lua("progress"))
-	SweepScript     = NewScript(Lua("sweep")).AllowOOM()
+
+	DispatchIdleScript = limitlua.NewScript(Lua("dispatch_idle"), asynqwire.Lua, Lua("idle"))
+
+	JanitorScript  = NewScript(Lua("janitor"), asynqwire.MessageLua).AllowOOM()
+	ArchiveScript  = NewScript(Lua("archive")).AllowOOM()
+	ProgressScript = NewScript(Lua("progress"))
+	SweepScript    = NewScript(Lua("sweep")).AllowOOM()
 )
 
 // The scripts that count calls for conformance.
@@ -92,7 +96,7 @@ var (
 // Scripts has all scripts by the names of their files.
 var Scripts = map[string]*redisscript.Script{
 	"enqueue": EnqueueOwedScript, "dispatch": DispatchScript, "slot": SlotScript, "direct": DirectScript, "direct_end": DirectEndScript, "settle": SettleScript, "recover": RecoverScript,
-	"watch": WatchScript, "lease_ask": AskScript, "lease_grant": GrantScript, "ledger": LedgerScript, "late": LateScript, "resign": ResignScript, "janitor": JanitorScript, "archive": ArchiveScript, "sweep": SweepScript, "progress": ProgressScript,
+	"watch": WatchScript, "lease_ask": AskScript, "lease_idle": AskIdleScript, "dispatch_idle": DispatchIdleScript, "lease_grant": GrantScript, "ledger": LedgerScript, "late": LateScript, "resign": ResignScript, "janitor": JanitorScript, "archive": ArchiveScript, "sweep": SweepScript, "progress": ProgressScript,
 	"calls": CallsScript, "conformance": ConformanceScript,
 	"periodic_set": PeriodicSetScript, "periodic_look": PeriodicLookScript, "periodic_choose": PeriodicChooseScript,
 	"periodic_mark": PeriodicMarkScript, "periodic_fire": PeriodicFireScript,
