@@ -158,6 +158,9 @@ func TestPartitionsWithoutJobs(t *testing.T) {
 		}
 		w.client.Del(ctx, asynqwire.Key(third, "active")) // the call is over
 	}
+	if _, idle := w.asked.counts(); idle[third] > 6 {
+		t.Errorf("it was asked %d times whether it has jobs; want not before something is announced", idle[third])
+	}
 }
 
 // TestPartitionsRest: a partition without jobs is only asked whether it still has none, which costs Redis little.

@@ -279,7 +279,7 @@ var leaseMutants = []mutant{
 		"missing write", "who leads an idle partition goes on to lead", "queue TestDispatcherRests",
 	},
 	{
-		"queue/lead.go", `if d.restsSince == 0 || boottime.Now()-d.restsSince > longestRest {`, `if d.restsSince == 0 {`,
+		"queue/lead.go", `if d.restsSince == 0 || boottime.Now()-d.restsSince > longestRest {`, `if d.restsSince == 0 || boottime.Now()-d.restsSince > 1000*longestRest {`,
 		"clock", "an idle partition is looked at each minute", "queue TestDispatcherRests",
 	},
 	{
