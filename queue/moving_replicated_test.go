@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -147,6 +148,7 @@ func TestReplicatedTenantsMove(t *testing.T) {
 			}
 			paused := make(chan int, 1)
 			ended := run(&beforeScript{script: test.script, home: l.Name(2), do: func() {
+				until(t, "the replica has acknowledged all: that it did so before is no answer", func() bool { return acknowledged(t, second) })
 				replica.Pause()
 				paused <- waits(t, second)
 			}})
@@ -183,4 +185,15 @@ func TestReplicatedTenantsMove(t *testing.T) {
 			}
 		})
 	}
+}
+
+// acknowledged reports whether the replica of a server has acknowledged all that was written.
+func acknowledged(t *testing.T, server *redistest.Server) bool {
+	t.Helper()
+	info, err := server.Client().InfoMap(t.Context(), "replication").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	about := info["Replication"]
+	return strings.Contains(about["slave0"], ",offset="+about["master_repl_offset"]+",")
 }

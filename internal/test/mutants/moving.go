@@ -130,4 +130,8 @@ var movingMutants = []mutant{
 		"internal/limitlua/limits.lua", `elseif tat < s.last then`, `elseif tat < 0 then`,
 		"missing condition", "a slot of before a step back of the clock does not come back as the newest", "throttle TestSlotBeforeAStepBack",
 	},
+	{
+		"queue/internal/store/move.lua", `if not ARGV[5] then plan('HINCRBY', headgate .. 'totals', 'limits', '0') end`, ``,
+		"missing write", "tenants go on until the replica that they need answers", "queue TestReplicatedTenantsMove",
+	},
 }

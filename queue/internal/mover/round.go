@@ -226,7 +226,7 @@ func (m *Mover) ready(ctx context.Context, home string, tenants []string) error 
 		return nil
 	}
 	for _, one := range append(slices.Collect(maps.Keys(m.byDestination(home, tenants))), home) {
-		if _, err := m.write(ctx, store.MoveScript, one, one, m.Of.Sum(), "", ""); err != nil { // for no tenant, so it writes nothing
+		if _, err := m.write(ctx, store.MoveScript, one, one, m.Of.Sum(), "", ""); err != nil { // for no tenant, so it changes nothing
 			return err
 		}
 	}

@@ -5,9 +5,10 @@
 -- ARGV[2]   layout: the field 'layout' of the limits while the tenants move
 -- ARGV[3]   from: the state that they have; '' for none, '*' for none or "comes TOKEN"
 -- ARGV[4]   to: their next state; '' for none
--- ARGV[5..] the tenants, escaped. '*' stands for those without a state: its state is the layout from when the
---           partition takes no new ones that belong elsewhere. '*ended' has it in the first partition when all
---           have arrived
+-- ARGV[5..] the tenants, escaped; none to write without a change, so that a replica has something to acknowledge:
+--           one that is away may have acknowledged all that was written before. '*' stands for those without a
+--           state: its state is the layout from when the partition takes no new ones that belong elsewhere. '*ended'
+--           has it in the first partition when all have arrived
 -- Returns   those that have the next state now; none if the queue has another layout
 -- Bound: the tenants that the caller passes.
 -- Full memory: it runs (allow-oom), so that a move that has begun ends. It adds one field and one pause for
@@ -28,6 +29,7 @@ local from, to = ARGV[3], ARGV[4]
 local holds = to == 'stop' or string.find(to, '^left ') ~= nil or string.find(to, '^comes ') ~= nil
 local moves, done = headgate .. 'moves', {}
 if config().layout ~= ARGV[2] then return done end
+if not ARGV[5] then plan('HINCRBY', headgate .. 'totals', 'limits', '0') end
 for i = 5, #ARGV do
   local tenant = ARGV[i]
   attempt('tenant ' .. tenant, function()
