@@ -156,8 +156,9 @@ func (r *recoverer) recoverDead(ctx context.Context) error {
 }
 
 // watch takes or renews the watch. It returns how long another worker has it; 0 means that
-// this one has. idle: it has, and no call is under way that could be a dead worker's. A Redis that rejects the write rejects renewed leases too. An unchanged
-// lease means nothing then, so the caller starts counting again.
+// this one has. idle: it has, and no call is under way that could be a dead worker's. A Redis
+// that rejects the write rejects renewed leases too. An unchanged lease means nothing then, so
+// the caller starts counting again.
 func (r *recoverer) watch(ctx context.Context) (left time.Duration, idle bool, err error) {
 	reply, err := store.WatchScript.Run(ctx, r.redis, store.KeysOf(r.queue, r.role()), r.queue, r.worker, slowed(r.of, watchLasts, slowWatch).Milliseconds(), 1)
 	if err != nil {
