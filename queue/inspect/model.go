@@ -123,7 +123,7 @@ func (f *forecast) lowered(i int, l *lane) (float64, Lowered) {
 	if _, err := fmt.Sscan(f.beside[f.keyBeside(ofAdaptive, f.levelOf(f.rules.Limits[i], f.buckets[l.buckets[i]]))], &a.low, &a.high, &a.since, &a.told, &a.at); err != nil {
 		return 1, NotLowered
 	}
-	return a.part(f.now.UnixMicro())
+	return a.part(f.asked.UnixMicro())
 }
 
 // openings returns when the send windows of a lane are all open, in seconds from now,
