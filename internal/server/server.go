@@ -188,7 +188,9 @@ func (s *Server) Run(ctx context.Context) error {
 
 func (s *Server) serve(ctx context.Context, listener net.Listener, handler http.Handler, cert *certificate) error {
 	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
+		Handler: handler,
+		// From the moment that a connection is accepted: a browser that is slow to use it would lose it.
+		ReadTimeout:  30 * time.Second,
 		WriteTimeout: time.Minute, // what takes longer sets its own
 		IdleTimeout:  2 * time.Minute, MaxHeaderBytes: 32 << 10,
 		ErrorLog: slog.NewLogLogger(s.config.Logger.Handler(), slog.LevelDebug), // strangers' mistakes: handshakes, bad requests
