@@ -16,6 +16,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
@@ -34,9 +35,15 @@ type chain struct {
 
 func startChain(t *testing.T, edit func(*Config)) *chain {
 	t.Helper()
+	return startChainAt(t, redistest.Any(t), edit)
+}
+
+// startChainAt begins a chain on another Redis than the shared one, which has one queue for a kind at a time.
+func startChainAt(t *testing.T, server *redistest.Redis, edit func(*Config)) *chain {
+	t.Helper()
 	set := limitsOf()
 	set.Queues[""] = limits.Queue{Kinds: []string{"call", "child", "webhook"}}
-	c := &chain{rig: startRig(t, 1, set, edit)}
+	c := &chain{rig: startRigAt(t, server, 1, set, edit)}
 	client := c.server.Client()
 	t.Cleanup(func() { client.HDel(context.Background(), store.RoutesKey, "call", "child", "webhook") })
 	Handle(c.worker, "child", func(ctx context.Context, _ any) error {
@@ -213,9 +220,11 @@ func TestFollowUpsComeOnce(t *testing.T) {
 // TestCrashAfterTheMark: the worker died after it marked the job's outcome and before it
 // enqueued the follow-ups.
 func TestCrashAfterTheMark(t *testing.T) {
+	t.Parallel()
 	for _, outcome := range []string{"done", "failed"} {
 		t.Run(outcome, func(t *testing.T) {
-			c := startChain(t, nil)
+			t.Parallel()
+			c := startChainAt(t, redistest.Own(t), nil)
 			id := c.add(t, withFollowUps)
 			c.hold(t, id, "w")
 			g := &gate{queue: c.queue, redis: c.server.Client()}
@@ -466,7 +475,8 @@ func TestFollowUpsOfADayAgo(t *testing.T) {
 // TestFollowUpsThatCannotBeChecked: a worker died while it enqueued follow-ups, and nobody went on for longer than
 // their ids are certain to be known. They are not enqueued, until an operator decides it.
 func TestFollowUpsThatCannotBeChecked(t *testing.T) {
-	c := startChain(t, nil)
+	t.Parallel()
+	c := startChainAt(t, redistest.Own(t), nil)
 	ctx, client := t.Context(), c.server.Client()
 	id := c.add(t, withFollowUps)
 	c.hold(t, id, "w")
@@ -498,8 +508,9 @@ func TestFollowUpsThatCannotBeChecked(t *testing.T) {
 // TestFollowUpRefusedAfterNoAnswer: Redis does not answer while a follow-up is enqueued, and then it is too late for it.
 // It may have been enqueued, so that stays known of the job.
 func TestFollowUpRefusedAfterNoAnswer(t *testing.T) {
+	t.Parallel()
 	wire, edit := wired()
-	c := startChain(t, edit)
+	c := startChainAt(t, redistest.Own(t), edit)
 	id := c.add(t, func(job *Job) {
 		job.OnSuccess = &Job{Kind: "child", Payload: 1, Key: "k", Deadline: time.Now().Add(time.Second)}
 	})
