@@ -46,7 +46,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, folder: t.TempDir()}
-	if err := binaries.Build(w.folder, "../../..", "../../../cmd/..."); err != nil {
+	if err := binaries.Build(w.folder, "../../..", "../../../cmd/worker", "../../../cmd/enqueue"); err != nil {
 		t.Fatal(err)
 	}
 	file := users(t, w.folder)

@@ -10,15 +10,27 @@ import (
 	"strings"
 )
 
-// Build builds the packages into a folder. It does not use the race detector, because programs
-// run as processes are often measured. root is the path from the test to the repository.
+// Build puts the programs of packages into a folder. root is the path from the test to the repository.
 func Build(dir, root string, packages ...string) error {
 	if err := readSources(root); err != nil {
 		return err
 	}
-	build := exec.Command("go", append([]string{"build", "-o", dir + "/"}, packages...)...)
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, out)
+	for _, name := range packages {
+		if err := Put(dir, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Put puts the program of a package into a folder. It does not use the race detector, because programs
+// run as processes are often measured.
+func Put(dir, name string) error {
+	// Of what go build links, nothing is kept for the next test that needs it.
+	run := exec.Command("go", "run", "-exec", `sh -c 'cp "$0" "$HEADGATE_TEST_PROGRAMS"'`, name)
+	run.Env = append(os.Environ(), "HEADGATE_TEST_PROGRAMS="+dir)
+	if out, err := run.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, out)
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ var programs struct {
 func built(t testing.TB) string {
 	t.Helper()
 	dir := redistest.Dir(t)
-	programs.Do(func() { programs.err = binaries.Build(dir, "../../..", "../../../cmd/...") })
+	programs.Do(func() { programs.err = binaries.Build(dir, "../../..", "../../../cmd/worker", "../../../cmd/enqueue") })
 	if programs.err != nil {
 		t.Fatal(programs.err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/internal/test/binaries"
 )
 
 // Embedded returns a client of an embedded Redis in this process, which ends with the test.
@@ -57,8 +58,8 @@ func imitation(t testing.TB) string {
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
-	if out, err := exec.Command("go", "build", "-o", path, "github.com/headgate/headgate/internal/embedded/serve").CombinedOutput(); err != nil {
-		t.Fatalf("redistest: %v: %s", err, out)
+	if err := binaries.Put(filepath.Dir(path), "github.com/headgate/headgate/internal/embedded/serve"); err != nil {
+		t.Fatalf("redistest: %v", err)
 	}
 	return path
 }

@@ -41,7 +41,7 @@ func Built(t testing.TB) string {
 	t.Helper()
 	dir := redistest.Dir(t)
 	programs.Do(func() {
-		programs.err = binaries.Build(dir, "../../..", "../../../cmd/...", "../stage/receiver", "../stage/direct")
+		programs.err = binaries.Build(dir, "../../..", "../../../cmd/worker", "../../../cmd/enqueue", "../stage/receiver", "../stage/direct")
 	})
 	if programs.err != nil {
 		t.Fatal(programs.err)
