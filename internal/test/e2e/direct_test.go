@@ -35,6 +35,7 @@ func direct(s *stage.Stage, callers int, every time.Duration) {
 // TestDirectAndQueuedCalls: the jobs of a worker and the calls of two other processes share a limit, use it, and each
 // side has what is kept for it.
 func TestDirectAndQueuedCalls(t *testing.T) {
+	t.Parallel()
 	const rate, jobs = 100, 1000
 	for name, test := range map[string]struct {
 		reserve string
@@ -49,6 +50,7 @@ func TestDirectAndQueuedCalls(t *testing.T) {
 		"kept for both": {"{jobs: 60%, direct: 20%}", 30, 0, 20, 60},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			limits := "queues: {webhook: {kinds: [webhook], limits: [{name: account, algorithm: leaky_bucket, rate: 100/s, reserve: " + test.reserve + "}]}}\n"
 			stage.Measured(t, limits, func(s *stage.Stage) {
 				s.Worker()

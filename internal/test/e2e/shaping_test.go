@@ -16,6 +16,7 @@ import (
 )
 
 func TestTwoWorkersOneTenant(t *testing.T) {
+	t.Parallel()
 	const jobs, rate = 1500, 100
 	stage.Measured(t, stage.PerTenant("100/s"), func(s *stage.Stage) {
 		s.Worker()
@@ -190,6 +191,7 @@ func TestWeights(t *testing.T) {
 // TestScheduledJobs: jobs that come due faster than their limit lets them go leave at it,
 // none before its time.
 func TestScheduledJobs(t *testing.T) {
+	t.Parallel()
 	const jobs, rate, perSecond = 1000, 100, 200
 	stage.Measured(t, stage.PerTenant("100/s"), func(s *stage.Stage) {
 		s.Worker()
