@@ -41,6 +41,7 @@ type demo struct {
 const (
 	topUpEvery = 100 * time.Millisecond
 	tellEvery  = time.Second
+	readyEvery = 10 * time.Millisecond
 	titleEvery = 20 // lines
 
 	// maxWaiting of a tenant: enough for a backlog, and no more however long

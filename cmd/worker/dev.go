@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/internal/server"
 	"github.com/headgate/headgate/internal/settings"
+	"github.com/headgate/headgate/internal/wait"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/worker"
@@ -124,6 +126,12 @@ func runDemo(ctx context.Context, out io.Writer, lasts time.Duration, addr strin
 	parts.Go(func() error { return runner.Run(running) })
 	parts.Go(func() error {
 		defer stop()
+		// On a busy machine, traffic would keep the imitation of Redis from answering what the worker asks first.
+		for runner.Ready() != nil {
+			if wait.For(running, readyEvery) != nil {
+				return nil
+			}
+		}
 		return d.run(running, lasts)
 	})
 	err = parts.Wait()
@@ -142,7 +150,7 @@ func demoPage(client redis.UniversalClient, addr string, demo api.Demo) (*server
 	config.NextFree, config.API.Demo = true, demo
 	page, err := server.Open(config)
 	if err != nil {
-		return nil, fmt.Errorf("--http: %w", err)
+		return nil, fmt.Errorf("--http: %w", cmp.Or(errors.Unwrap(err), err)) // without the variable, which the demo does not read
 	}
 	return page, nil
 }

@@ -226,7 +226,7 @@ func TestFlagsOfDev(t *testing.T) {
 		{"--redis-port: 65536 must be from 0 to 65535", "--redis-port", "65536"},
 		{`--http: "0.0.0.0:8080" is not an address of this machine alone: use 127.0.0.1:8080`, "--http", "0.0.0.0:8080"},
 		{`--http: ":8080" is not`, "--http", ":8080"},
-		{"--http: ", "--http", "127.0.0.1:x", "--miniredis"},
+		{"--http: listen tcp: ", "--http", "127.0.0.1:x", "--miniredis"},
 	} {
 		if _, errText, code := command(t.Context(), append([]string{"dev"}, test[1:]...)...); code == 0 || !strings.HasPrefix(errText, test[0]) {
 			t.Errorf("%v: exit %d, %q", test[1:], code, errText)
