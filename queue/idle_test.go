@@ -67,7 +67,8 @@ func TestDispatcherRests(t *testing.T) {
 	}
 }
 
-// TestWatchOfAnIdleQueue: who watches a queue is told whether calls are under way that could be a dead worker's.
+// TestWatchOfAnIdleQueue: the worker that watches a queue learns whether any call is under way, which a dead worker may
+// have left behind.
 func TestWatchOfAnIdleQueue(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(perTenant(10)), nil)

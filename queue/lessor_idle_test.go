@@ -56,19 +56,19 @@ func (p *partitionAsks) counts() (wants, idle map[string]int) {
 	return maps.Clone(p.n), maps.Clone(p.idle)
 }
 
-// without is a queue in three partitions without jobs that share a limit. Its lessor and its dispatchers run, and hear
+// idleQueue is a queue in three partitions without jobs that share a limit. Its lessor and its dispatchers run, and hear
 // what is announced.
-type without struct {
+type idleQueue struct {
 	client redis.UniversalClient
 	layout partition.Layout
 	asked  *partitionAsks
 }
 
-// newWithout starts the lessor. It asks partitions without jobs so seldom.
-func newWithout(t *testing.T, slow time.Duration) *without {
+// newIdleQueue starts the lessor. It asks partitions without jobs so seldom.
+func newIdleQueue(t *testing.T, slow time.Duration) *idleQueue {
 	t.Helper()
 	server, ctx := redistest.Any(t), t.Context()
-	w := &without{
+	w := &idleQueue{
 		layout: partition.Layout{Queue: redistest.Queue(t), N: 3},
 		asked:  &partitionAsks{n: map[string]int{}, idle: map[string]int{}},
 	}
@@ -108,12 +108,12 @@ func newWithout(t *testing.T, slow time.Duration) *without {
 	return w
 }
 
-func (w *without) idle(t *testing.T, home string) bool {
+func (w *idleQueue) idle(t *testing.T, home string) bool {
 	return w.client.HExists(t.Context(), store.Key(home, "vtime"), "*idle").Val()
 }
 
 // settled waits until a partition is asked no more what it wants. First, what was leased to it has to lapse.
-func (w *without) settled(t *testing.T, home string) {
+func (w *idleQueue) settled(t *testing.T, home string) {
 	t.Helper()
 	until(t, "all partitions are known to have no jobs", func() bool {
 		return !slices.ContainsFunc(w.layout.Names(), func(home string) bool { return !w.idle(t, home) })
@@ -131,7 +131,7 @@ func (w *without) settled(t *testing.T, home string) {
 // has some, whichever way they come.
 func TestPartitionsWithoutJobs(t *testing.T) {
 	t.Parallel()
-	w, ctx := newWithout(t, time.Hour), t.Context() // so that only what is announced is seen
+	w, ctx := newIdleQueue(t, time.Hour), t.Context() // so that only what is announced is seen
 	third := w.layout.Names()[2]
 	tenant := ""
 	for i := 0; w.layout.Home(tenant) != third; i++ {
@@ -166,7 +166,7 @@ func TestPartitionsWithoutJobs(t *testing.T) {
 // TestPartitionsRest: a partition without jobs is only asked whether it still has none, which costs Redis little.
 func TestPartitionsRest(t *testing.T) {
 	t.Parallel()
-	w := newWithout(t, 300*time.Millisecond)
+	w := newIdleQueue(t, 300*time.Millisecond)
 	third := w.layout.Names()[2]
 	w.settled(t, third)
 	before, idle := w.asked.counts()
