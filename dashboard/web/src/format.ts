@@ -23,6 +23,11 @@ export function rate(perSecond: number, rule = ''): string {
 	return num(perSecond * 86400) + '/day';
 }
 
+/** A measured rate with so many decimals; a dash until it is known. */
+export function measured(perSecond: number | null, decimals: number): string {
+	return perSecond === null ? '–' : rate(Math.round(perSecond * 10 ** decimals) / 10 ** decimals);
+}
+
 /** 0.4137 is 41 %; less than one is told as that. */
 export const percent = (part: number): string => (part > 0 && part < 0.01 ? '< 1\u00a0%' : `${num(Math.round(part * 100))}\u00a0%`);
 

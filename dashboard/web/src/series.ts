@@ -69,10 +69,10 @@ export function growth(s: Series): number {
 	return seconds < 10 ? 0 : (s.waiting.at(-1)! - s.waiting[from]!) / seconds;
 }
 
-/** Returns the average per second over the last minute. */
-export function recent(list: readonly (number | null)[]): number {
+/** Returns the average per second over the last minute; null until a second of it is known. */
+export function recent(list: readonly number[]): number | null {
 	const part = list.slice(-60);
-	return part.reduce<number>((sum, v) => sum + (v ?? 0), 0) / (part.length || 1);
+	return part.length === 0 ? null : part.reduce((sum, v) => sum + v, 0) / part.length;
 }
 
 /**

@@ -1,4 +1,4 @@
-import { bytes, clock, num, plural, rate, time } from '../format';
+import { bytes, clock, measured, num, plural, rate, time } from '../format';
 import { useResource } from '../hooks';
 import { incoming, queues } from '../live';
 import { href } from '../router';
@@ -6,7 +6,7 @@ import { growth, recent, shareOf, useSeries } from '../series';
 import { mayChangeAll } from '../session';
 import type { AuditAction, AuditEntry, Fault, Overview } from '../types';
 import { askPause, askResume } from '../actions';
-import { Chart } from '../ui/chart';
+import { Chart, nothingYet } from '../ui/chart';
 import { Badge, Icon } from '../ui/icon';
 import { Name, shortened } from '../ui/name';
 import { Sentence, ofAll, pausedBy, pausedWhat } from '../ui/sentence';
@@ -109,19 +109,19 @@ function QueueCard({ q }: { q: Overview }) {
 				<p key={i} class="notice"><Badge tone="warn" icon="pause">{p.tried ? 'Held' : 'Paused'}</Badge> {pausedWhat(p, q.queue)}, {pausedBy(p, q.now)}</p>
 			))}
 			<Stats>
-				{whole && <Stat label="In" note="accepted in the last minute">{arriving === null ? '–' : rate(Math.round(arriving * 10) / 10)}</Stat>}
-				{whole && <Stat label="Out" note={`sent in the last minute, ${part}`}>{rate(Math.round(sent * 10) / 10)}</Stat>}
+				{whole && <Stat label="In" note="accepted in the last minute">{measured(arriving, 1)}</Stat>}
+				{whole && <Stat label="Out" note={`sent in the last minute, ${part}`}>{measured(sent, 1)}</Stat>}
 				<Stat label="Waiting" note={[trendOf(q, trend), later > 0 && `and ${num(later)} for later`].filter(Boolean).join(', ') || null}>{num(q.waiting)}</Stat>
 				{!whole && <Stat label="Allowed">{q.waiting ? rate(q.allowed_per_second) : '–'}</Stat>}
 				{whole && <Stat label="In flight" note={q.pending ? `and ${num(q.pending)} released` : null}>{num(q.active!)}</Stat>}
 				<Stat label="Clears at" note={q.waiting > 0 && q.drains_at ? `${q.confidence === 'rough' ? 'roughly, ' : ''}if nothing new arrives` : null}>
 					{q.waiting === 0 ? 'empty' : q.drains_at ? clock(time(q.drains_at), time(q.now)) : q.unserved ? 'no worker' : 'unknown'}
 				</Stat>
-				{whole && <Stat label="Rate-limited (429)" tone={rejected > 0 ? 'bad' : undefined} note="in the last minute">{rate(Math.round(rejected * 100) / 100)}</Stat>}
+				{whole && <Stat label="Rate-limited (429)" tone={rejected ? 'bad' : undefined} note="in the last minute">{measured(rejected, 2)}</Stat>}
 				{whole && <Stat label="Archived">{q.archived ? <a href={href('queues', q.queue, 'failures')}>{num(q.archived)}</a> : '0'}</Stat>}
 				{whole && <Stat label="Kept in Redis" note={q.stored ? `${plural(q.stored, 'job')}, in all states` : null}>{bytes(q.stored_bytes ?? 0)}</Stat>}
 			</Stats>
-			{whole && <Chart x={s.x} height={128} marks={marks} summary={`Calls sent to the provider in the last ten minutes: ${rate(sent)} in the last minute, ${part}.`}
+			{whole && <Chart x={s.x} height={128} marks={marks} summary={sent === null ? nothingYet : `Calls sent to the provider in the last ten minutes: ${rate(sent)} in the last minute, ${part}.`}
 				series={[
 					{ label: 'Allowed', colour: '--line-strong', values: s.allowed.map((a, i) => a && Math.max(a, s.sent[i]!)), broad: true },
 					{ label: 'Sent', colour: '--accent', values: s.sent, filled: true },

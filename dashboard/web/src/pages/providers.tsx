@@ -1,10 +1,10 @@
-import { num, plural, rate, relative, sentenceCase, span, time } from '../format';
+import { measured, num, plural, rate, relative, sentenceCase, span, time } from '../format';
 import { useResource } from '../hooks';
 import { queues, serverNow } from '../live';
 import { href } from '../router';
 import { recent, useSeries } from '../series';
 import type { Answer, Overview, Pause, Provider, Quota, QuotaLimit } from '../types';
-import { Chart } from '../ui/chart';
+import { Chart, nothingYet } from '../ui/chart';
 import { Badge } from '../ui/icon';
 import { Meter } from '../ui/meter';
 import { pausedBy, pausedWhat } from '../ui/sentence';
@@ -37,7 +37,10 @@ const words: Record<Answer, string> = { ok: 'accepted', throttled: 'rate-limited
 
 function Answers({ q }: { q: Overview }) {
 	const s = useSeries(q.queue), id = `p-${q.queue}`;
-	const series = shown.map(({ answers, ...rest }) => ({ ...rest, values: s.answers.map((a) => answers.reduce((sum, name) => sum + (a[name] ?? 0), 0)) }));
+	const series = shown.map(({ answers, ...rest }) => {
+		const values = s.answers.map((a) => answers.reduce((sum, name) => sum + (a[name] ?? 0), 0));
+		return { ...rest, values, recent: recent(values) };
+	});
 	const pauses = (q.pauses ?? []).filter((p) => p.by === 'provider');
 	return (
 		<section class="card" aria-labelledby={id}>
@@ -47,10 +50,10 @@ function Answers({ q }: { q: Overview }) {
 			</header>
 			{!q.calls ? <EmptyState title="No calls yet" icon="idle" /> : (
 				<>
-					<Stats>{series.map((one) => <Stat key={one.label} label={one.label} note="in the last minute" tone={one.colour === '--bad' && recent(one.values) > 0 ? 'bad' : undefined}>{recent(one.values) > 0 ? rate(Math.round(recent(one.values) * 100) / 100) : 'none'}</Stat>)}</Stats>
+					<Stats>{series.map((one) => <Stat key={one.label} label={one.label} note="in the last minute" tone={one.colour === '--bad' && one.recent ? 'bad' : undefined}>{one.recent === 0 ? 'none' : measured(one.recent, 2)}</Stat>)}</Stats>
 					{/* Two charts, because a few refusals would not be visible beside many accepted calls. */}
 					{[series.slice(0, 1), series.slice(1)].map((part, i) => (
-						<Chart key={i} x={s.x} series={part} height={96} summary={`Answers of the provider in the last ten minutes, now ${part.map((one) => `${one.label} ${rate(recent(one.values))}`).join(', ')}.`} />
+						<Chart key={i} x={s.x} series={part} height={96} summary={s.x.length === 0 ? nothingYet : `Answers of the provider in the last ten minutes, now ${part.map((one) => `${one.label} ${measured(one.recent, 2)}`).join(', ')}.`} />
 					))}
 					<p class="also">Calls so far: {Object.entries(q.answers ?? {}).filter(([, n]) => n > 0).map(([name, n]) => `${num(n)} ${words[name as Answer]}`).join(', ')}.</p>
 				</>

@@ -2,6 +2,7 @@ import { useEffect, useRef } from 'preact/hooks';
 import uPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
 import { num, precise } from '../format';
+import { serverNow } from '../live';
 import { colours } from '../theme';
 
 export interface Series {
@@ -14,6 +15,9 @@ export interface Series {
 	broad?: boolean;
 	filled?: boolean;
 }
+
+/** The summary of a chart without values. */
+export const nothingYet = 'Nothing is known of the last ten minutes yet.';
 
 /** Something that happened, marked where it did. */
 export interface Mark { at: number; text: string }
@@ -58,7 +62,7 @@ export function Chart({ x, series, summary, height = 132, unit = '/s', stacked =
 			width: el.clientWidth || 300, height,
 			legend: { show: false }, padding: [8, 14, 0, 0],
 			cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
-			scales: { x: { time: false, range: (_u, _min, max) => [(max ?? 0) - 600, max ?? 0] }, y: { range: (_u, _min, max) => [0, Math.max(max * 1.1, 1)] } },
+			scales: { x: { time: false, range: (_u, _min, max) => [(max ?? serverNow() / 1000) - 600, max ?? serverNow() / 1000] }, y: { range: (_u, _min, max) => [0, Math.max(max * 1.1, 1)] } },
 			axes: [
 				{ incrs: [60, 120, 300, 900, 3600], ...axis((_u, at) => at.map((t) => { const d = new Date(t * 1000); return `${two(d.getHours())}:${two(d.getMinutes())}`; }), 20, 60) },
 				axis((_u, at) => at.map((v) => num(v)), 38, 28),

@@ -204,3 +204,35 @@ scenario('every action of the audit', async (page) => {
   assert.deepEqual((await texts(changes.locator('p'))).map((said) => said.replace(/[“”"]/g, '')), entries.map(([, said]) => said));
   assert.equal(await changes.filter({ hasText: 'unregistered' }).locator('.differences').count(), 0);
 });
+
+scenario('before its history has come, a page claims nothing', async (page) => {
+  // A canvas has no text to read: what is written on it is kept.
+  await page.addInitScript(() => {
+    window.written = [];
+    const write = CanvasRenderingContext2D.prototype.fillText;
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...where) {
+      window.written.push(text);
+      return write.call(this, text, ...where);
+    };
+  });
+  await page.route('**/history', () => {}); // never answered
+  const summaries = (of) => of.getByRole('img').evaluateAll((all) => all.map((chart) => chart.ariaLabel));
+  const began = Date.now();
+  await at.visit(page, at.queuePage(queue));
+  const { 'Out': out, 'Rate-limited (429)': rejected } = await stats(card(page, queue));
+  assert.match(out, /^– sent in the last minute/);
+  assert.equal(rejected, '– in the last minute');
+  const unknown = 'Nothing is known of the last ten minutes yet.';
+  assert.deepEqual(await summaries(card(page, queue)), [unknown]);
+  await page.waitForFunction(() => window.written.some((text) => text.includes(':')));
+  const axis = new Set((await page.evaluate(() => window.written)).filter((text) => text.includes(':')));
+  const shown = new Set();
+  for (let then = began - 10 * minute; then < Date.now() + minute; then += minute) shown.add(new Date(then).toISOString().slice(11, 16));
+  assert.deepEqual([...axis].filter((label) => !shown.has(label)), [], 'the axis has other times than the last ten minutes');
+
+  await at.visit(page, at.providers());
+  const answers = card(page, queue);
+  const nothing = '– in the last minute';
+  assert.deepEqual(await stats(answers), { 'Accepted': nothing, 'Rate-limited (429)': nothing, 'Failed': nothing });
+  assert.deepEqual(await summaries(answers), [unknown, unknown]);
+});
