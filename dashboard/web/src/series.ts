@@ -55,7 +55,7 @@ export function useSeries(queue: string): Series {
 			all.set(queue, s);
 			add(s, h);
 		}).catch(() => {
-			if (!all.has(queue)) all.set(queue, empty()); // the stream will fill it
+			if (!abort.signal.aborted && !all.has(queue)) all.set(queue, empty()); // the stream will fill it
 		});
 		return () => abort.abort();
 	}, [queue, live]);
