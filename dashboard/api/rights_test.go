@@ -33,11 +33,15 @@ func TestKeyOfSomeQueuesAndKinds(t *testing.T) {
 		Key{ID: "queue", Scopes: []Scope{Admin}, Queues: []string{"mine"}},
 		Key{ID: "kind", Scopes: []Scope{Enqueue, Read, Operate}, Kinds: []string{"mail"}})
 	limit := limits.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1), Per: []string{"tenant"}}
-	if err := operate.Publish(t.Context(), r.redis, limits.Set{Queues: map[string]limits.Queue{
-		"mine": {Limits: []limits.Limit{limit}}, "theirs": {Kinds: []string{"routed", "mail", "webhook"}, Limits: []limits.Limit{limit}},
-	}}); err != nil {
-		t.Fatal(err)
+	publish := func(of ...limits.Limit) {
+		t.Helper()
+		if err := operate.Publish(t.Context(), r.redis, limits.Set{Queues: map[string]limits.Queue{
+			"mine": {Limits: of}, "theirs": {Kinds: []string{"routed", "mail", "webhook"}, Limits: of},
+		}}); err != nil {
+			t.Fatal(err)
+		}
 	}
+	publish(limit)
 	job := func(queue, kind string) string {
 		return fmt.Sprintf(`{"queue":%q,"kind":%q,"tenant":"acme","payload":1}`, queue, kind)
 	}
@@ -54,7 +58,7 @@ func TestKeyOfSomeQueuesAndKinds(t *testing.T) {
 		r.want(403, "not valid for queue theirs", "POST", "/jobs", strings.TrimSuffix(job("mine", "mail"), "}")+callback)
 	}
 	r.want(207, `"refused":1`, "POST", "/jobs/batch", job("mine", "mail")+"\n"+job("theirs", "mail"), "Content-Type", ndjson)
-	for _, path := range []string{"", "/history", "/shares", "/tenants", "/tenants/acme", "/jobs?state=waiting", "/jobs/" + mail, "/failures", "/conformance", "/limits"} {
+	for _, path := range []string{"", "/history", "/shares", "/tenants", "/tenants/acme", "/jobs?state=waiting", "/jobs/" + mail, "/failures", "/conformance", "/limits", "/limits/file"} {
 		r.want(403, "not valid for this queue", "GET", "/queues/theirs"+path, "")
 		if path != "/jobs/"+mail {
 			r.want(200, "", "GET", "/queues/mine"+path, "")
@@ -75,6 +79,9 @@ func TestKeyOfSomeQueuesAndKinds(t *testing.T) {
 		}
 	}
 	r.want(200, "", "POST", "/queues/mine/pause", `{"reason":"x","for":"1s"}`)
+	spend := limits.Limit{Name: "spend", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 9, Months: 1}, Location: time.UTC, Unit: "cents", Queues: []string{"mine", "theirs"}}
+	publish(limit, spend)
+	r.want(403, "not valid for them", "GET", "/queues/mine/limits/file", "") // which has theirs, too
 
 	r.key = keys["kind"]
 	r.want(202, "", "POST", "/jobs", job("mine", "mail"))

@@ -154,6 +154,11 @@ func (a *API) limitsFile(r *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	for name := range set.Queues {
+		if !r.caller.mayQueue(name) {
+			return answer{}, forbid("queue "+clip(name), "The file has other queues, which share a budget with this one, and the key is not valid for them.")
+		}
+	}
 	text, err := limitsfile.Format(set)
 	if err != nil {
 		return answer{}, err
