@@ -94,16 +94,20 @@ func (f *refusals) write(ctx context.Context) {
 	}
 }
 
-// list returns the newest n refusals.
-func (f *refusals) list(ctx context.Context, n int) ([]operate.AuditEntry, error) {
-	texts, err := f.redis.LRange(ctx, refusedKey, 0, int64(n)-1).Result()
+// list returns the refusals of a queue, or all of them for "".
+func (f *refusals) list(ctx context.Context, queue string) ([]operate.AuditEntry, error) {
+	texts, err := f.redis.LRange(ctx, refusedKey, 0, -1).Result()
 	if err != nil {
 		return nil, err
 	}
-	entries := make([]operate.AuditEntry, len(texts))
-	for i, text := range texts {
-		if err := json.Unmarshal([]byte(text), &entries[i]); err != nil {
+	var entries []operate.AuditEntry
+	for _, text := range texts {
+		var e operate.AuditEntry
+		if err := json.Unmarshal([]byte(text), &e); err != nil {
 			return nil, err
+		}
+		if queue == "" || e.Queue == queue {
+			entries = append(entries, e)
 		}
 	}
 	return entries, nil

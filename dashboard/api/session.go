@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"slices"
 	"strconv"
 
@@ -56,7 +55,7 @@ func (a *API) audit(r *request) (answer, error) {
 		}
 		names = append(names, "") // keys
 	}
-	var all []operate.AuditEntry
+	var changes, refused []operate.AuditEntry
 	for _, name := range names {
 		// For keys of single tenants read more entries, since those of other tenants are dropped.
 		most := n
@@ -67,27 +66,29 @@ func (a *API) audit(r *request) (answer, error) {
 		if err != nil {
 			return answer{}, err
 		}
-		all = append(all, some...)
+		changes = append(changes, some...)
 	}
 	if r.caller.all() {
-		refused, err := a.refused.list(r.Context(), n)
-		if err != nil {
+		if refused, err = a.refused.list(r.Context(), r.param("queue")); err != nil {
 			return answer{}, err
 		}
-		for _, e := range refused {
-			if r.param("queue") == "" || e.Queue == r.param("queue") {
-				all = append(all, e)
-			}
-		}
 	}
-	slices.SortStableFunc(all, func(x, y operate.AuditEntry) int { return cmp.Or(y.At.Compare(x.At)) })
+	changes, refused = r.visible(changes), r.visible(refused)
+	// Refusals have a quarter of the answer, or what changes leave: else anybody could hide changes behind them.
+	refused = refused[:min(len(refused), max(n/4, n-len(changes)))]
+	changes = changes[:min(len(changes), n-len(refused))]
 	entries := []auditJSON{}
-	for _, e := range all {
-		if len(entries) < n && r.maySee(e) {
-			entries = append(entries, auditOf(e))
-		}
+	for _, e := range r.visible(append(changes, refused...)) {
+		entries = append(entries, auditOf(e))
 	}
 	return answer{body: map[string]any{"entries": entries}}, nil
+}
+
+// visible returns the entries that the caller may see, newest first.
+func (r *request) visible(of []operate.AuditEntry) []operate.AuditEntry {
+	of = slices.DeleteFunc(of, func(e operate.AuditEntry) bool { return !r.maySee(e) })
+	slices.SortStableFunc(of, func(x, y operate.AuditEntry) int { return y.At.Compare(x.At) })
+	return of
 }
 
 // maySee reports whether the caller may see an entry of the audit log.
