@@ -28,8 +28,12 @@ export function measured(perSecond: number | null, decimals: number): string {
 	return perSecond === null ? '–' : rate(Math.round(perSecond * 10 ** decimals) / 10 ** decimals);
 }
 
-/** 0.4137 is 41 %; less than one is told as that. */
-export const percent = (part: number): string => (part > 0 && part < 0.01 ? '< 1\u00a0%' : `${num(Math.round(part * 100))}\u00a0%`);
+/** 0.4137 is 41 %; what is not quite nothing or all is told as that. */
+export function percent(part: number): string {
+	if (part > 0 && part < 0.01) return '< 1\u00a0%';
+	if (part > 0.99 && part < 1) return '> 99\u00a0%';
+	return `${num(Math.round(part * 100))}\u00a0%`;
+}
 
 /** plural(1, 'job') is "1 job", plural(2, 'job') "2 jobs". */
 export function plural(n: number, one: string, many = one + 's'): string {

@@ -1,5 +1,5 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { get, keyWanted } from './api';
+import { ApiError, get, keyWanted } from './api';
 import { hearClock, onMessage } from './live';
 
 export interface Resource<T> {
@@ -14,7 +14,8 @@ type Query = Parameters<typeof get>[1];
 
 /**
  * Loads data from the API: at first, when its address changes, and every `every` seconds while
- * the tab is visible. There is one request at a time.
+ * the tab is visible. There is one request at a time, and after one that the key does not allow
+ * no further ones by itself: the server records each of those.
  */
 export function useResource<T extends object>(segments: readonly string[] | null, query?: Query, every = 0, read?: (json: string) => T): Resource<T> {
 	const [state, set] = useState<{ of: string; data: T | null; error: unknown; loading: boolean }>({ of: '', data: null, error: null, loading: true });
@@ -26,7 +27,7 @@ export function useResource<T extends object>(segments: readonly string[] | null
 	useEffect(() => {
 		if (!segments || wanted) return;
 		const abort = new AbortController();
-		let timer = 0, busy = false, soon = false;
+		let timer = 0, busy = false, soon = false, forbidden = false;
 		// The old page of a list stays until its next page has loaded; another list is cleared at once.
 		const same = previous.current === place;
 		previous.current = place;
@@ -38,23 +39,25 @@ export function useResource<T extends object>(segments: readonly string[] | null
 				return;
 			}
 			busy = true;
+			forbidden = false;
 			try {
 				const data = await get<T>(segments, query, abort.signal, read);
 				hearClock((data as { now?: string }).now);
 				set({ of, data, error: null, loading: false });
 			} catch (error) {
 				if (abort.signal.aborted) return;
+				forbidden = error instanceof ApiError && error.status === 403;
 				set((s) => ({ ...s, error, loading: false }));
 			}
 			busy = false;
 			if (soon) {
 				soon = false;
 				void ask();
-			} else if (every > 0) {
+			} else if (every > 0 && !forbidden) {
 				timer = window.setTimeout(() => document.hidden || void ask(), every * 1000);
 			}
 		};
-		const shown = () => document.hidden || every <= 0 || void ask();
+		const shown = () => document.hidden || every <= 0 || forbidden || void ask();
 		document.addEventListener('visibilitychange', shown);
 		again.current = () => void ask();
 		void ask();

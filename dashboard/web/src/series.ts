@@ -3,6 +3,7 @@ import { useEffect } from 'preact/hooks';
 import { get } from './api';
 import { connection, onMessage } from './live';
 import { time } from './format';
+import { seesAll } from './session';
 import type { Answers, History } from './types';
 
 // The last ten minutes of each queue, with one point for each full second: at first from the
@@ -46,9 +47,9 @@ onMessage('history', (h) => {
 
 /** Returns the series of a queue. It is loaded again after each reconnection. */
 export function useSeries(queue: string): Series {
-	const live = connection.value === 'live';
+	const live = connection.value === 'live', allowed = seesAll.value;
 	useEffect(() => {
-		if (!live || !queue) return;
+		if (!live || !queue || !allowed) return;
 		const abort = new AbortController();
 		get<History>(['queues', queue, 'history'], undefined, abort.signal).then((h) => {
 			const s = empty();
@@ -58,15 +59,15 @@ export function useSeries(queue: string): Series {
 			if (!abort.signal.aborted && !all.has(queue)) all.set(queue, empty()); // the stream will fill it
 		});
 		return () => abort.abort();
-	}, [queue, live]);
+	}, [queue, live, allowed]);
 	version.value;
 	return all.get(queue) ?? empty();
 }
 
-/** Returns by how many jobs per second the backlog grew over the last minute; negative if it shrank. */
-export function growth(s: Series): number {
+/** Returns by how many jobs per second the backlog grew over the last minute; negative if it shrank, null until ten seconds are known. */
+export function growth(s: Series): number | null {
 	const from = Math.max(0, s.x.length - 61), seconds = (s.x.at(-1) ?? 0) - (s.x[from] ?? 0);
-	return seconds < 10 ? 0 : (s.waiting.at(-1)! - s.waiting[from]!) / seconds;
+	return seconds < 10 ? null : (s.waiting.at(-1)! - s.waiting[from]!) / seconds;
 }
 
 /** Returns the average per second over the last minute; null until a second of it is known. */

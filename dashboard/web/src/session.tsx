@@ -14,8 +14,11 @@ export const mayChange = computed(() => may('operate'));
 /** Whether this session may make changes that affect other tenants. */
 export const isAdmin = computed(() => may('admin'));
 
-/** Whether this session sees whole queues, and not only single tenants. */
-export const seesAll = computed(() => session.value !== null && session.value.tenants === undefined);
+/** Whether this session sees whole queues, and not only single tenants or kinds. */
+export const seesAll = computed(() => session.value !== null && session.value.tenants === undefined && session.value.kinds === undefined);
+
+/** Whether this session sees all queues, and with them the workers. */
+export const seesFleet = computed(() => seesAll.value && session.value!.queues === undefined);
 
 /** Whether this session may make changes that affect all tenants of a queue. */
 export const mayChangeAll = computed(() => isAdmin.value && seesAll.value);
@@ -39,10 +42,10 @@ export function useSession(): void {
 	}, [wanted]);
 }
 
+/** Forgets the key, and with the page all that it has shown. */
 export function signOut(): void {
-	session.value = null;
 	setKey('');
-	keyWanted.value = true;
+	location.reload();
 }
 
 /** Asks for the key, which is kept in this tab only, until it is closed. */
@@ -58,8 +61,10 @@ export function KeyDialog() {
 		e.preventDefault();
 		setError(null);
 		setKey(text.trim());
+		const before = session.value; // of a key that is not valid any more
 		try {
 			await readSession();
+			if (before) location.reload(); // the page still shows what that key could see
 			setText('');
 		} catch (e) {
 			setError(e instanceof ApiError && e.status === 401 ? new Error('The server does not accept this key.') : e);

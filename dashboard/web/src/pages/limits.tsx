@@ -5,7 +5,7 @@ import { bytes, num, relative, side, span, algorithmName, time } from '../format
 import { useResource } from '../hooks';
 import { tick } from '../live';
 import { href } from '../router';
-import { mayChange, seesAll } from '../session';
+import { mayChange, seesAll, seesFleet } from '../session';
 import type { Limits, LimitState, Override, Reload, TenantPage, TenantRow } from '../types';
 import { At, Card } from '../ui/card';
 import { Icon } from '../ui/icon';
@@ -43,7 +43,7 @@ export function LimitsPage({ queue }: { queue: string }) {
 
 /** The workers whose last reload of their limits file failed. */
 function Files() {
-	const reload = useResource<{ files: Reload[] | null }>(['limits', 'reload'], undefined, 10);
+	const reload = useResource<{ files: Reload[] | null }>(seesFleet.value ? ['limits', 'reload'] : null, undefined, 10);
 	const bad = (reload.data?.files ?? []).filter((f) => f.error);
 	if (bad.length === 0) return null;
 	return (

@@ -64,8 +64,9 @@ function Faults({ of }: { of: Fault[] }) {
 }
 
 /** Whether the backlog grows, in words. */
-function trendOf(q: Overview, perSecond: number): string | false {
-	if (q.waiting === 0) return false;
+function trendOf(q: Overview, growth: number | null): string | false {
+	if (q.waiting === 0 || growth === null) return false;
+	const perSecond = Math.round(growth * 10) / 10;
 	return perSecond === 0 ? 'steady' : `${perSecond > 0 ? 'grows' : 'shrinks'} by ${rate(Math.abs(perSecond))}`;
 }
 
@@ -86,7 +87,7 @@ function QueueCard({ q }: { q: Overview }) {
 	const sent = recent(s.sent), rejected = recent(s.answers.map((a) => a.throttled ?? 0)), share = shareOf(s);
 	const part = share ? `${num(Math.round(share.part * 100))}\u00a0% of the ${rate(Math.round(share.allowed * 10) / 10)} allowed${share.always ? '' : ' while jobs waited'}` : q.waiting > 0 ? 'allowed rate unknown' : 'no jobs waiting';
 	const pauses = q.pauses ?? [], others = q.tenants - 1;
-	const arriving = incoming(q.queue), trend = Math.round(growth(s) * 10) / 10;
+	const arriving = incoming(q.queue);
 	const told = pausedAside(q) ? undefined : q.top?.pause; // by the sentence
 	const whole = q.active !== undefined, later = (q.scheduled ?? 0) + (q.retry ?? 0), id = `q-${q.queue}`;
 	return (
@@ -111,7 +112,7 @@ function QueueCard({ q }: { q: Overview }) {
 			<Stats>
 				{whole && <Stat label="In" note="accepted in the last minute">{measured(arriving, 1)}</Stat>}
 				{whole && <Stat label="Out" note={`sent in the last minute, ${part}`}>{measured(sent, 1)}</Stat>}
-				<Stat label="Waiting" note={[trendOf(q, trend), later > 0 && `and ${num(later)} for later`].filter(Boolean).join(', ') || null}>{num(q.waiting)}</Stat>
+				<Stat label="Waiting" note={[trendOf(q, growth(s)), later > 0 && `and ${num(later)} for later`].filter(Boolean).join(', ') || null}>{num(q.waiting)}</Stat>
 				{!whole && <Stat label="Allowed">{q.waiting ? rate(q.allowed_per_second) : '–'}</Stat>}
 				{whole && <Stat label="In flight" note={q.pending ? `and ${num(q.pending)} released` : null}>{num(q.active!)}</Stat>}
 				<Stat label="Clears at" note={q.waiting > 0 && q.drains_at ? `${q.confidence === 'rough' ? 'roughly, ' : ''}if nothing new arrives` : null}>

@@ -1,7 +1,7 @@
 import { useState } from 'preact/hooks';
 import { askAction, askPause, askResume } from '../actions';
 import { askChange, askClear } from '../change';
-import { bytes, algorithmName, clock, num, plural, precise, relative, sentenceCase, side, span, time } from '../format';
+import { bytes, algorithmName, clock, num, percent, plural, precise, relative, sentenceCase, side, span, time } from '../format';
 import { useResource } from '../hooks';
 import { serverNow } from '../live';
 import { href } from '../router';
@@ -82,7 +82,7 @@ function Limit({ of: l, t }: { of: LimitState; t: Tenant }) {
 			<Meter level={l.level} full={l.full} label={`Permits of limit ${l.name}`} />
 			<p><small>{sentenceCase(algorithmName(l.algorithm))}, <bdi>{l.scope}</bdi>{l.unit && <>, in <bdi>{l.unit}</bdi></>}{l.for && <>, {side(l)}</>}</small></p>
 			{paused ? <p><small>until {clock(time(l.paused_until), now)}</small></p> : l.next && <p><small>admits the next {relative(time(l.next), now)}</small></p>}
-			{l.adapted > 0 && l.adapted < 1 && <p><small>Lowered to {num(Math.round(l.adapted * 100))} % because the provider {l.lowered_by === 'quota' ? 'said that it admits less' : 'refused calls (429)'}</small></p>}
+			{l.adapted > 0 && l.adapted < 1 && <p><small>Lowered to {percent(l.adapted)} because the provider {l.lowered_by === 'quota' ? 'said that it admits less' : 'refused calls (429)'}</small></p>}
 			{l.ramp && <p><small>{grown(l.ramp, now)}</small></p>}
 			{(l.from === 'override' || l.not_in_force) && (
 				<p><small>

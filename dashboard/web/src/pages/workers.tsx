@@ -2,13 +2,14 @@ import { sentenceCase, num, percent, plural, relative, time } from '../format';
 import { useResource } from '../hooks';
 import { queues, tick } from '../live';
 import { href } from '../router';
+import { seesFleet } from '../session';
 import type { Worker } from '../types';
 import { Badge, Icon } from '../ui/icon';
 import { Name } from '../ui/name';
 import { EmptyState, Loaded } from '../ui/states';
 import { Table, type Column } from '../ui/table';
 
-const useWorkers = (every: number) => useResource<{ workers: Worker[]; starved: Record<string, number> }>(['workers'], undefined, every);
+const useWorkers = (allowed: boolean) => useResource<{ workers: Worker[]; starved: Record<string, number> }>(allowed ? ['workers'] : null, undefined, 2);
 
 /** Why jobs of some queues go nowhere: no worker takes them. */
 const stopped = () => (queues.value ?? []).flatMap((q) => q.unserved ?? []).map(sentenceCase);
@@ -18,8 +19,8 @@ const beat = (seen: number) => relative(Math.min(seen, tick.value), tick.value);
 
 /** Whether the fleet is alive, for the header. */
 export function Fleet() {
-	const list = useWorkers(2).data?.workers, reasons = stopped();
-	if (!list) return null; // not loaded yet, or the key is for single tenants
+	const list = useWorkers(seesFleet.value).data?.workers, reasons = stopped();
+	if (!list) return null; // not loaded yet, or not to be seen with this key
 	const seen = list.map((w) => time(w.seen));
 	return (
 		<a class="fleet" href={href('workers')}>
@@ -32,7 +33,7 @@ export function Fleet() {
 
 /** The workers that sent a heartbeat lately: what each one serves and how many jobs it holds. */
 export function WorkersPage() {
-	const workers = useWorkers(2);
+	const workers = useWorkers(true);
 	return (
 		<div class="stack">
 			{stopped().map((why) => <p key={why} class="notice bad"><Icon name="warn" />{why}. Its jobs wait until such a worker starts.</p>)}

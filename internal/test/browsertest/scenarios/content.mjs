@@ -112,11 +112,11 @@ scenario('why the limit of a tenant is lowered', async (page) => {
   assert.equal(await why(), 'Lowered to 50 % because the provider said that it admits less');
   await page.route('**/tenants/acme', async (route) => {
     const response = await route.fetch(), tenant = await response.json();
-    for (const limit of tenant.limits) if (limit.lowered_by) limit.lowered_by = 'refusals';
+    for (const limit of tenant.limits) if (limit.lowered_by) Object.assign(limit, { lowered_by: 'refusals', adapted: 1022 / 1024 });
     await route.fulfill({ response, json: tenant });
   });
   await page.getByText('because the provider refused calls (429)').waitFor();
-  assert.equal(await why(), 'Lowered to 50 % because the provider refused calls (429)');
+  assert.equal(await why(), 'Lowered to > 99 % because the provider refused calls (429)');
 });
 
 scenario('limits', async (page) => {

@@ -43,7 +43,9 @@ scenario('its providers', async (page) => {
   for (const name of ['webhook', 'email', 'ai', 'payment']) {
     const card = page.getByRole('region', { name, exact: true });
     await card.getByText(/^Calls so far: [\d,]+ accepted[,.]/).waitFor();
-    assert.match(await stat(card, 'Rate-limited \\(429\\)').textContent(), /^(none|[\d.]+\/(s|min|h))in the last minute$/);
+    const rejected = stat(card, 'Rate-limited \\(429\\)');
+    await rejected.filter({ hasNotText: '–' }).waitFor(); // its history is loaded
+    assert.match(await rejected.textContent(), /^(none|[\d.]+\/(s|min|h))in the last minute$/);
   }
   await page.locator('.quota').first().waitFor();
   for (const text of await page.locator('.quota h4').allTextContents()) assert.match(text, /^(Requests|Tokens)$/); // the account is the worker's own

@@ -7,6 +7,12 @@ import { base } from '../lib/scenario.mjs';
 
 const allow = [/status of 401/];
 
+const signIn = async (page, key) => {
+  const field = page.getByRole('dialog', { name: 'API key required' }).getByLabel('Key');
+  await field.fill(key);
+  await field.press('Enter');
+};
+
 scenario('without a key nothing is shown', { allow }, async (page, tab) => {
   await page.goto(`${base}/#/${at.tenants(given.queue)}`);
   const dialog = page.getByRole('dialog', { name: 'API key required' });
@@ -20,8 +26,7 @@ scenario('without a key nothing is shown', { allow }, async (page, tab) => {
   await dialog.getByLabel('Key').fill('hg_wrong');
   await dialog.getByRole('button', { name: 'Open' }).click();
   await dialog.getByText('The server does not accept this key.').waitFor();
-  await dialog.getByLabel('Key').fill(given.key);
-  await dialog.getByLabel('Key').press('Enter');
+  await signIn(page, given.key);
   await dialog.waitFor({ state: 'hidden' });
   await page.getByRole('link', { name: given.names.waiting, exact: true }).waitFor();
   await at.live(page);
@@ -39,11 +44,36 @@ scenario('without a key nothing is shown', { allow }, async (page, tab) => {
 
   await page.getByRole('button', { name: /Sign out/ }).click();
   await dialog.waitFor();
+  await page.getByText(given.names.waiting).first().waitFor({ state: 'detached' }); // nobody reads it behind the dialog
   assert.equal(await page.evaluate(() => sessionStorage.getItem('headgate-key')), null);
 });
 
-scenario('a key that is revoked while the page is open', { allow, key: given.key }, async (page) => {
-  await at.visit(page, at.tenants(given.queue));
+scenario('a key that is revoked while the page is open', { allow }, async (page) => {
+  await page.goto(`${base}/#/${at.tenants(given.queue)}`);
+  await signIn(page, given.key);
+  await page.locator('.fleet').waitFor();
   await ask('revoke the key');
   await page.getByRole('dialog', { name: 'API key required' }).waitFor();
+  await signIn(page, given.shop);
+  await page.getByRole('button', { name: /^shop/ }).waitFor();
+  await page.locator('.fleet').waitFor({ state: 'detached' }); // this key may not see the workers
+});
+
+// What a key does not allow is refused and recorded, so the page does not ask for it over and over.
+scenario('a key of one tenant', { key: given.shop, allow: [/status of 403/] }, async (page, tab) => {
+  const refused = [];
+  page.on('response', (response) => response.status() === 403 && refused.push(new URL(response.url()).pathname));
+  await page.clock.install();
+  for (const to of [at.now(), at.queuePage(given.queue), at.tenants(given.queue), at.tenant(given.queue, given.names.waiting), at.limits(given.queue), at.activity()]) {
+    await at.visit(page, to);
+    await page.clock.runFor(15_000);
+    await at.settled(page);
+    if (to === at.now()) assert.doesNotMatch(await page.locator('main').innerText(), /steady|grows|shrinks/); // only who sees the whole queue sees its history
+  }
+  assert.deepEqual(refused, []);
+  await at.visit(page, at.workers());
+  await page.getByRole('heading', { name: 'Not allowed with this key' }).waitFor();
+  await page.clock.runFor(60_000);
+  assert.equal(refused.length, 1);
+  assert.equal(tab.requests.filter((r) => r.url.pathname === refused[0]).length, 1);
 });

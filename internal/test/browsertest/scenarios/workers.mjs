@@ -1,8 +1,10 @@
 // Whether the fleet is alive: the workers page and the badge in the header.
 import assert from 'node:assert/strict';
-import { ask, scenario } from '../lib/scenario.mjs';
+import { ask, given, scenario } from '../lib/scenario.mjs';
+import { fits } from '../lib/rules.mjs';
 import * as at from '../lib/page.mjs';
 
+const { queue } = given; // its name is as long as can be
 const badge = (page) => page.locator('header .fleet .badge');
 
 scenario('a worker, and a queue without one', async (page) => {
@@ -14,13 +16,17 @@ scenario('a worker, and a queue without one', async (page) => {
   assert.match(cells[0], /process \d+$/);
   assert.deepEqual(cells.slice(2, 6), ['webhook', 'webhook', '0 of 1,000', '0']);
   assert.match(cells[6], /^(now|\d+ s ago)$/);
-  await badge(page).filter({ hasText: 'No worker serves queue sms' }).waitFor();
+  await badge(page).filter({ hasText: `No worker serves queue ${queue}` }).waitFor();
   assert.ok(await badge(page).evaluate((e) => e.classList.contains('bad')));
-  await page.locator('.notice.bad', { hasText: 'No worker serves queue sms. Its jobs wait until such a worker starts.' }).waitFor();
+  for (const width of [320, 768, 1280]) {
+    await page.setViewportSize({ width, height: 900 });
+    await fits(page, `the fleet at ${width} px`);
+  }
+  await page.locator('.notice.bad', { hasText: `No worker serves queue ${queue}. Its jobs wait until such a worker starts.` }).waitFor();
 
-  await at.visit(page, at.queuePage('sms'));
-  const card = page.getByRole('region', { name: 'sms', exact: true });
-  await card.getByText('no worker serves queue sms').first().waitFor();
+  await at.visit(page, at.queuePage(queue));
+  const card = page.getByRole('region', { name: queue, exact: true });
+  await card.getByText(`no worker serves queue ${queue}`).first().waitFor();
   assert.doesNotMatch(await card.innerText(), /Clears at\s*\d|done at/i, 'an end is promised');
   await card.getByText('Not served', { exact: true }).waitFor();
 
@@ -33,5 +39,5 @@ scenario('a worker, and a queue without one', async (page) => {
   await page.getByRole('table', { name: 'Workers' }).locator('tbody tr').nth(1).waitFor();
   assert.equal(await page.getByText('Workers are the limit').count(), 0);
   await ask('starve');
-  await page.locator('.notice.warn', { hasText: 'Workers are the limit for sms: in 93\u00a0% of the last seconds jobs could go and no worker had room for them. Start another worker, or raise HEADGATE_CONCURRENCY.' }).waitFor();
+  await page.locator('.notice.warn', { hasText: `Workers are the limit for ${queue}: in 93\u00a0% of the last seconds jobs could go and no worker had room for them. Start another worker, or raise HEADGATE_CONCURRENCY.` }).waitFor();
 });
