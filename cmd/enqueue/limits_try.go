@@ -167,7 +167,7 @@ func trialLimits(w io.Writer, t inspect.Trial) {
 			}
 			used := "per tenant"
 			if !math.IsNaN(all[i].Used) {
-				used = fmt.Sprintf("%.0f %%", 100*all[i].Used)
+				used = percent(all[i].Used)
 			}
 			fmt.Fprintf(w, "\t%s\t%s\t%s", used, waitText(all[i].Held), counted(all[i].Tenants, "tenant"))
 		}
@@ -180,6 +180,17 @@ func limitNames(all []inspect.TrialLimit) (names []string) {
 		names = append(names, l.Name)
 	}
 	return names
+}
+
+// percent says how large a part is. What is not quite nothing or all is told as that.
+func percent(part float64) string {
+	switch {
+	case part > 0 && part < 0.01:
+		return "< 1 %"
+	case part > 0.99 && part < 1:
+		return "> 99 %"
+	}
+	return fmt.Sprintf("%.0f %%", 100*part)
 }
 
 // waitText returns a time that was waited, to three digits or so.

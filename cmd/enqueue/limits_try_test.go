@@ -88,3 +88,12 @@ func TestLimitsTry(t *testing.T) {
 		}
 	}
 }
+
+// TestPercent: only nothing is 0 %, and only all of it is 100 %.
+func TestPercent(t *testing.T) {
+	for part, want := range map[float64]string{0: "0 %", 0.0001: "< 1 %", 0.01: "1 %", 0.4137: "41 %", 0.99: "99 %", 0.998: "> 99 %", 1: "100 %", 1.2: "120 %"} {
+		if got := percent(part); got != want {
+			t.Errorf("%g is %q; want %q", part, got, want)
+		}
+	}
+}

@@ -51,7 +51,7 @@ of them are being sent, and its last heartbeat. A worker that died is listed for
 			}
 			starved := workers.Starved(list)
 			for _, queue := range slices.Sorted(maps.Keys(starved)) {
-				fmt.Fprintf(out, "workers are the limit for %s: in %.0f %% of the last seconds jobs could go and no worker had room for them; start another worker, or raise HEADGATE_CONCURRENCY\n", queue, 100*starved[queue])
+				fmt.Fprintf(out, "workers are the limit for %s: in %s of the last seconds jobs could go and no worker had room for them; start another worker, or raise HEADGATE_CONCURRENCY\n", queue, percent(starved[queue]))
 			}
 			return nil
 		},
