@@ -73,9 +73,10 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		x.err = err
 		return nil, err
 	}
+	shared.Limit(response, maxAnswer+1)
 	defer response.Body.Close()
 	x.status, x.header = response.StatusCode, response.Header
-	x.answer, x.err = io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	x.answer, x.err = io.ReadAll(response.Body)
 	if len(x.answer) > maxAnswer {
 		x.answer, x.err = x.answer[:maxAnswer], errTooLarge
 	}

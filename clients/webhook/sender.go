@@ -115,6 +115,7 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, request Request) e
 	if err != nil {
 		return lost(ctx, limited, r.URL.Host, hidden, seen.Sent(), err)
 	}
+	shared.Limit(response, maxAnswer)
 	defer response.Body.Close()
 	if s.config.Quota != nil {
 		if quota := QuotaOf(response.Header); quota != nil {
@@ -123,7 +124,7 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, request Request) e
 	}
 	// A connection can be reused only after reading the answer to its end. The rest of a longer
 	// answer is not worth the wait; only the status matters.
-	body, _ := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	body, _ := io.ReadAll(response.Body)
 	if response.StatusCode/100 == 2 {
 		return nil
 	}

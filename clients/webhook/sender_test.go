@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -424,13 +425,14 @@ func TestHostileReceivers(t *testing.T) {
 	tests := map[string]struct {
 		answer string
 		want   string
+		stays  bool // the receiver says nothing more and does not close the connection
 	}{
-		"not http":        {"SSH-2.0-OpenSSH\x1b[2J\r\n", "unknown"},
-		"endless headers": {"HTTP/1.1 200 OK\r\n" + strings.Repeat("X: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n", 10_000), "unknown"},
-		"half a body":     {"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf", "ok"},
-		"half a refusal":  {"HTTP/1.1 404 Not Found\r\nContent-Length: 100\r\n\r\nhalf", "permanent"},
-		"other protocol":  {"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n", "permanent"},
-		"nothing":         {"", "unknown"},
+		"not http":        {"SSH-2.0-OpenSSH\x1b[2J\r\n", "unknown", false},
+		"endless headers": {"HTTP/1.1 200 OK\r\n" + strings.Repeat("X: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n", 10_000), "unknown", false},
+		"half a body":     {"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf", "ok", false},
+		"half a refusal":  {"HTTP/1.1 404 Not Found\r\nContent-Length: 100\r\n\r\nhalf", "permanent", false},
+		"other protocol":  {"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n", "permanent", true},
+		"nothing":         {"", "unknown", false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -451,6 +453,12 @@ func TestHostileReceivers(t *testing.T) {
 					io.Copy(io.Discard, r.Body)
 				}
 				io.WriteString(conn, tt.answer)
+				if tt.stays {
+					conn.SetReadDeadline(time.Now().Add(time.Minute))
+					if _, err := conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+						t.Error("the call waits for a receiver that says nothing more")
+					}
+				}
 			})
 			err = newSender(t, Config{Timeout: 10 * time.Second}).Send(t.Context(), call, Request{URL: "http://" + listener.Addr().String()})
 			if kind(err) != tt.want || err != nil && (len(err.Error()) > 400 || strings.ContainsAny(err.Error(), "\x1b\r\n")) {

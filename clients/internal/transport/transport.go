@@ -108,8 +108,13 @@ func Clock(date string) time.Time {
 	return time.Now()
 }
 
-// Limit ends the body of an answer after n bytes.
+// Limit ends the body of an answer after n bytes. 101 has no body: what net/http returns as one is the connection, and
+// a call that reads from that would wait for as long as the server is silent, beyond its timeout.
 func Limit(response *http.Response, n int64) {
+	if response.StatusCode == http.StatusSwitchingProtocols {
+		response.Body.Close()
+		response.Body = http.NoBody
+	}
 	response.Body = struct {
 		io.Reader
 		io.Closer

@@ -3,7 +3,9 @@ package transport
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"syscall"
@@ -12,6 +14,19 @@ import (
 
 	"github.com/headgate/headgate/clients"
 )
+
+// TestOtherProtocol: a server that switches to another protocol is not read from, because it may stay silent.
+func TestOtherProtocol(t *testing.T) {
+	ours, theirs := net.Pipe()
+	response := &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: ours}
+	Limit(response, 10)
+	if body, err := io.ReadAll(response.Body); len(body) > 0 || err != nil {
+		t.Errorf("%q, %v", body, err)
+	}
+	if _, err := theirs.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the connection is open: %v", err)
+	}
+}
 
 // TestShortWorker: that this process has no more files says nothing about a provider.
 func TestShortWorker(t *testing.T) {
