@@ -37,6 +37,10 @@ type Call struct {
 	//
 	// Zero means unknown. Clients that need it then send only Attempt 1.
 	First time.Time
+
+	// Unsure means that an earlier call for the job may have taken effect although its outcome is
+	// not known. That can be so on Attempt 1: a call whose worker died spends no attempt.
+	Unsure bool
 }
 
 // Headers returns the names and values of the headers to send, without those of empty fields.

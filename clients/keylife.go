@@ -36,6 +36,19 @@ func (c Call) CheckKey(now time.Time, provider, advice string) error {
 	return nil
 }
 
+// OtherParameters returns the outcome of a call whose idempotency key the provider knows from a
+// request with other parameters. err says so, and advice tells the person who decides where to look.
+// It is [Permanent] if this is the job's first call, because the request was then another job's. A
+// later one is [Undecided], because the request may have been an earlier call of the job: another
+// version of the worker may send other parameters.
+func (c Call) OtherParameters(err error, advice string) error {
+	if c.Attempt <= 1 && !c.Unsure {
+		// In capitals: two jobs share a key.
+		return Permanent(fmt.Errorf("%w; THE IDEMPOTENCY KEY BELONGS TO ANOTHER CALL, nothing was done for this one. %s", err, advice))
+	}
+	return Undecided(fmt.Errorf("%w; the idempotency key was used with other parameters, perhaps by an earlier attempt of this job, which may have taken effect. %s", err, advice))
+}
+
 // Undecided returns the outcome of a job on which the provider may have acted, if no further
 // attempt is safe. It is [Permanent], so that the call is not repeated, and [Unknown]. Its text
 // begins with "unknown: a person has to decide". The error is never nil, even if err is.

@@ -214,7 +214,7 @@ func judge(err error, job *Running, h *handler, now time.Time) verdict {
 	}
 	if job.Attempt >= job.MaxAttempts {
 		err = fmt.Errorf("attempt %d of %d: %w", job.Attempt, job.MaxAttempts, err)
-		if job.unsure && !unknown {
+		if job.Unsure && !unknown {
 			end, err = lifecycle.Unknown, fmt.Errorf("%w; %w", err, errUnsure)
 		}
 		return archive(end, err)
@@ -224,7 +224,7 @@ func judge(err error, job *Running, h *handler, now time.Time) verdict {
 
 // expire ends a job whose deadline has passed.
 func expire(job *Running) verdict {
-	if job.unsure {
+	if job.Unsure {
 		return archive(lifecycle.Unknown, fmt.Errorf("%w; %w", errExpired, errUnsure))
 	}
 	return archive(lifecycle.Expired, errExpired)

@@ -64,7 +64,7 @@ func TestCallThatOutlivesItsWorker(t *testing.T) {
 			var unsure []bool
 			var crashes []string
 			r.answer = func(_ context.Context, job Running) error {
-				unsure = append(unsure, job.unsure)
+				unsure = append(unsure, job.Unsure)
 				crashes = append(crashes, r.field(t, job.ID, "hg_crashes"))
 				if len(unsure) == 1 {
 					close(called)

@@ -71,7 +71,7 @@ func (r *run) begin(ctx context.Context) *verdict {
 	case answerCrashed:
 		return r.end(ctx, archive(lifecycle.Crashed, errCrashed))
 	}
-	job.First, job.unsure = time.UnixMicro(r.first), r.unsure
+	job.First, job.Unsure = time.UnixMicro(r.first), r.unsure
 	job.Probe, job.permits = r.probe, r.permits
 	if r.handler = r.handlers[job.Kind]; r.handler == nil {
 		// Jobs that only have to be put away are handed to any worker.

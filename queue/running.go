@@ -37,6 +37,10 @@ type Running struct {
 	// some time after First.
 	First time.Time
 
+	// Unsure reports whether an earlier call may have taken effect although its outcome is not
+	// known: no answer came, or its worker died or stopped.
+	Unsure bool
+
 	// Held is how long this worker held the job for its slot before the call. The wait in
 	// the lane is not included.
 	Held time.Duration
@@ -61,7 +65,6 @@ type Running struct {
 	Headers map[string]string
 
 	attributes, costs string
-	unsure            bool   // the outcome of an earlier call is not known
 	kept              bool   // the job is kept when it is done
 	account           byte   // index in accounts
 	permits           bool   // the job holds permits of concurrency limits

@@ -275,7 +275,7 @@ func TestCallThatEndsClears(t *testing.T) {
 	r.retriesIn = time.Hour
 	var unsure []bool
 	r.answer = func(_ context.Context, job Running) error {
-		if unsure = append(unsure, job.unsure); len(unsure) == 1 {
+		if unsure = append(unsure, job.Unsure); len(unsure) == 1 {
 			return errors.New("500")
 		}
 		return nil

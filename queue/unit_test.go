@@ -75,8 +75,8 @@ func TestJudge(t *testing.T) {
 		{unknown{}, job, true, lifecycle.Retried, 0},
 		{unknown{}, last, true, lifecycle.Unknown, 0},
 		{errors.Join(permanent{}, unknown{}), job, true, lifecycle.Unknown, 0},
-		{errors.New("500"), &Running{Attempt: 3, MaxAttempts: 3, unsure: true}, true, lifecycle.Unknown, 0},
-		{permanent{}, &Running{Attempt: 3, MaxAttempts: 3, unsure: true}, true, lifecycle.Archived, 0}, // the provider knows the key
+		{errors.New("500"), &Running{Attempt: 3, MaxAttempts: 3, Unsure: true}, true, lifecycle.Unknown, 0},
+		{permanent{}, &Running{Attempt: 3, MaxAttempts: 3, Unsure: true}, true, lifecycle.Archived, 0}, // the provider knows the key
 	}
 	for _, test := range tests {
 		v := judge(test.err, test.job, &handler{repeatUnknown: test.repeat, backoff: defaultBackoff}, now)

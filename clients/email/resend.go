@@ -144,7 +144,7 @@ func (s *Resend) Send(ctx context.Context, call clients.Call, m Message) error {
 	if response.StatusCode/100 == 2 {
 		return nil
 	}
-	return resendOutcome(s.now(), response, resendProblem(content, s.apiKey))
+	return resendOutcome(s.now(), call, advice, response, resendProblem(content, s.apiKey))
 }
 
 // resendKey returns the idempotency key of the job. A key that is too long for Resend is

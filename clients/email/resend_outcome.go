@@ -35,7 +35,8 @@ func resendProblem(body []byte, apiKey string) problem {
 //	restricted_api_key                                postponed for 5 min
 //	not_found, method_not_allowed                     retryable
 //	concurrent_idempotent_requests                    retryable
-//	invalid_idempotent_request                        permanent
+//	invalid_idempotent_request                        permanent; if an earlier call of the job may
+//	                                                  have used its key, also unknown
 //	5xx                                               unavailable
 //	408, 425                                          retryable
 //	not in Resend's format                            retryable
@@ -45,7 +46,7 @@ func resendProblem(body []byte, apiKey string) problem {
 // The limits are those of the team, for all of its keys. The operator must fix invalid keys, see
 // [clients.KeyPause], and wrong addresses of the API. After a 5xx the message may have been
 // accepted: Resend says to try again, and the idempotency key makes that safe for 24 hours.
-func resendOutcome(now time.Time, response *http.Response, p problem) error {
+func resendOutcome(now time.Time, call clients.Call, advice string, response *http.Response, p problem) error {
 	status := response.StatusCode
 	text := fmt.Sprintf("Resend answered %d", status)
 	if p.Name != "" {
@@ -62,6 +63,8 @@ func resendOutcome(now time.Time, response *http.Response, p problem) error {
 		return clients.AccountThrottled(clients.KeyPause, fmt.Errorf("%w; its jobs wait for a valid key", reason))
 	case "restricted_api_key":
 		return clients.PostponeUntil(now.Add(clients.AccessPause), fmt.Errorf("%w; the job waits for the permission", reason))
+	case "invalid_idempotent_request":
+		return call.OtherParameters(reason, advice)
 	case "not_found", "method_not_allowed", "concurrent_idempotent_requests":
 		return clients.Retryable(reason)
 	}

@@ -114,6 +114,37 @@ func TestResendSendsOnce(t *testing.T) {
 	}
 }
 
+// A key that Resend knows from another message may be that of an earlier attempt, whose message a new version of the
+// worker has changed.
+func TestResendKeyOfAnotherMessage(t *testing.T) {
+	for name, tt := range map[string]struct {
+		call      clients.Call
+		undecided bool
+	}{
+		"first attempt":                 {clients.Call{Attempt: 1}, false},
+		"third attempt":                 {clients.Call{Attempt: 3}, true},
+		"first, after a worker's death": {clients.Call{Attempt: 1, Unsure: true}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, s := newResendSandbox(t, sandbox.ResendConfig{})
+			tt.call.IdempotencyKey, tt.call.First = "acme:7", time.Now()
+			if err := s.Send(t.Context(), tt.call, plain()); err != nil {
+				t.Fatal(err)
+			}
+			other := plain()
+			other.Subject = "another"
+			err := s.Send(t.Context(), tt.call, other)
+			_, unknown := errors.AsType[*clients.UnknownError](err)
+			if kind(err) != "permanent" || unknown != tt.undecided || !strings.Contains(err.Error(), "invalid_idempotent_request") {
+				t.Errorf("%s, unknown: %v: %v", kind(err), unknown, err)
+			}
+			if says := strings.Contains(err.Error(), "may have taken effect"); says != tt.undecided || !strings.Contains(err.Error(), "Look in Resend's log for the request with idempotency key acme:7") {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
 // When Resend may have forgotten the key, nothing is sent: it would be a second mail.
 func TestResendKeyLife(t *testing.T) {
 	provider, s := newResendSandbox(t, sandbox.ResendConfig{})

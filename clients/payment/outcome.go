@@ -22,7 +22,8 @@ import (
 //	other 429, also without a body          throttled, the account
 //	409, idempotency_key_in_use             postponed for 2 s
 //	402                                     permanent, with the decline's codes
-//	400 idempotency_error                   permanent: the key belongs to another call
+//	400 idempotency_error                   permanent: the key belongs to another call; if that may
+//	                                        be an earlier call of the job, also unknown
 //	other 4xx                               permanent
 //	4xx with Stripe-Should-Retry: true      retryable
 //	4xx that cannot be read, 3xx            retryable
@@ -86,8 +87,7 @@ func (s *Sender) outcome(seen *progress, err error, call clients.Call) error {
 		}
 		return clients.Unknown(reason)
 	case answer.Type == stripe.ErrorTypeIdempotency:
-		// In capitals: two jobs share a key, or the payload of a job changed.
-		return clients.Permanent(reason.says("THE IDEMPOTENCY KEY BELONGS TO ANOTHER CALL, nothing was done for this one; the key is " + clients.Printable(idempotencyKey(call), maxKey)))
+		return call.OtherParameters(reason, find(call))
 	case again == "true":
 		return clients.Retryable(reason)
 	}

@@ -117,6 +117,8 @@ func TestOutcome(t *testing.T) {
 		header  string
 		body    string
 		payload Payload // zero: a charge
+		attempt int     // 0: the first
+		unsure  bool
 		want    string
 		after   time.Duration // when throttled or postponed; of a postponed one 0 means clients.AccessPause
 		says    string
@@ -145,6 +147,8 @@ func TestOutcome(t *testing.T) {
 		{name: "402, asked not to repeat", source: library, status: 402, header: "Stripe-Should-Retry: false", body: failure(card, "card_declined", ""), want: "permanent"},
 
 		{name: "key of another call", source: idempotency, status: 400, body: failure(idem, "", ""), want: "permanent", says: "BELONGS TO ANOTHER CALL"},
+		{name: "key of another call, or of an earlier attempt", source: idempotency, status: 400, body: failure(idem, "", ""), attempt: 3, want: "undecided", says: "metadata headgate_job = 018f"},
+		{name: "key of another call, or of a worker that died", source: idempotency, status: 400, body: failure(idem, "", ""), unsure: true, want: "undecided", says: "may have taken effect"},
 		{name: "key in use", source: codes, status: 409, body: failure(idem, "idempotency_key_in_use", ""), want: "postponed", after: objectPause},
 		{name: "key in use, as 400", source: codes, status: 400, body: failure(idem, "idempotency_key_in_use", ""), want: "postponed", after: objectPause},
 		{name: "conflict", source: library, status: 409, body: failure(invalid, "", ""), want: "postponed", after: objectPause},
@@ -187,6 +191,8 @@ func TestOutcome(t *testing.T) {
 			s := newSender(t, answering(t, tt.status, tt.header, tt.body).URL)
 			now := time.Now()
 			s.now = func() time.Time { return now }
+			call := call
+			call.Attempt, call.First, call.Unsure = cmp.Or(tt.attempt, 1), now, tt.unsure
 			result, err := s.Send(t.Context(), call, payload)
 			if got := kind(err); got != tt.want {
 				t.Fatalf("%s; want %s (%s): %v", got, tt.want, tt.source, err)

@@ -197,6 +197,6 @@ func probing(ctx context.Context) bool {
 func callOf(ctx context.Context) clients.Call {
 	job, _ := queue.Current(ctx)
 	return clients.Call{
-		Job: job.ID, Tenant: job.Tenant, Attempt: job.Attempt, IdempotencyKey: job.IdempotencyKey, First: job.First,
+		Job: job.ID, Tenant: job.Tenant, Attempt: job.Attempt, IdempotencyKey: job.IdempotencyKey, First: job.First, Unsure: job.Unsure,
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +65,40 @@ func TestPaymentWhoseKeyIsForgotten(t *testing.T) {
 	}
 	if len(stripe.Calls()) != 1 || len(stripe.Ledger()) != 1 || result.State != "archived" {
 		t.Errorf("%d requests, %d charges, %+v; want one of each, and the job archived", len(stripe.Calls()), len(stripe.Ledger()), result)
+	}
+}
+
+// TestPaymentOfAWorkerThatDied: a payment whose first worker died may have been made, with other parameters if that
+// worker had another version.
+func TestPaymentOfAWorkerThatDied(t *testing.T) {
+	server := redistest.Start(t)
+	stripe := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprint(w, `{"error":{"type":"idempotency_error","message":"Keys for idempotent requests can only be used with the same parameters."}}`)
+	}))
+	defer stripe.Close()
+	t.Setenv(prefix+"STRIPE_KEY", "sk_test_1")
+	t.Setenv(prefix+"STRIPE_URL", stripe.URL)
+	quietly(t, server.URL(), "queues: {payment: {kinds: [payment]}}")
+	client := queue.NewClient(server.Client())
+	ids := map[lifecycle.Outcome]string{}
+	for tenant, want := range map[string]lifecycle.Outcome{"acme": lifecycle.Unknown, "globex": lifecycle.Archived} {
+		receipt, err := client.Enqueue(t.Context(), queue.Job{Kind: "payment", Tenant: tenant, Payload: json.RawMessage(paymentPayload)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[want] = receipt.ID
+		if want == lifecycle.Unknown {
+			if err := server.Client().HSet(t.Context(), "asynq:{payment}:t:"+receipt.ID, "hg_unsure", "1").Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	running(t)
+	for want, id := range ids {
+		if result := ended(t, client, "payment", id); result.Outcome != want {
+			t.Errorf("%+v; want it %s", result, want)
+		}
 	}
 }
 
