@@ -17,7 +17,8 @@ import (
 //
 //	no connection, no TLS                            unreachable
 //	refused at the greeting, other 421               unavailable
-//	refused credentials, 530, 534, 535, 538          throttled, the whole account, for 1 min
+//	4xx and 5xx at the login, 530, 534, 535, 538     throttled, the whole account, for 1 min, or
+//	                                                 longer if the server says so
 //	throttled at the greeting, or by 454             throttled, the whole account
 //	421                                              throttled, unless 4.3.x or 4.4.x
 //	450, 451, 452 with 4.7.x                         throttled, unless greylisted
@@ -33,7 +34,8 @@ import (
 //
 // The operator must fix credentials and refusals at the greeting. They do not concern the
 // message, which must not be archived for them. Credentials hold the queue, see
-// [clients.KeyPause].
+// [clients.KeyPause]. So does a 4xx at the login, such as "too many login attempts": each job that
+// logs in again could prolong it.
 //
 // Greylisting asks to send this message again, not to send fewer, and x.2.x concerns one
 // mailbox, even if that receives too much. After 4.5.3 (too many recipients) a pause would not
@@ -63,8 +65,8 @@ func outcome(host string, err error, secrets ...string) error {
 	if at == stepAuth {
 		// The server's text may repeat the credentials.
 		reason := fmt.Errorf("%s: %s: %s", host, at, strings.TrimSpace(fmt.Sprint(r.code, " ", r.enhanced)))
-		if r.code/100 == 5 {
-			return clients.AccountThrottled(clients.KeyPause, reason)
+		if r.code/100 == 4 || r.code/100 == 5 {
+			return clients.AccountThrottled(max(r.after(), clients.KeyPause), reason)
 		}
 		return clients.Retryable(reason)
 	}

@@ -84,14 +84,17 @@ func TestReplies(t *testing.T) {
 		{stepMail, 535, "5.7.8 bad credentials", "throttled", clients.KeyPause},
 		{stepConnect, 554, "5.7.1 your address is on a list", "retryable", 0},
 		{stepAuth, 535, "5.7.8 hunter2 is not the password", "throttled", clients.KeyPause},
-		{stepAuth, 421, "4.7.0 too many bad logins with hunter2", "retryable", 0},
+		{stepAuth, 421, "4.7.0 too many bad logins with hunter2", "throttled", clients.KeyPause},
+		{stepAuth, 454, "4.7.0 Too many login attempts, please try again later", "throttled", clients.KeyPause},
+		{stepAuth, 421, "4.7.0 Too many login attempts, try again in 10 minutes", "throttled", 10 * time.Minute},
+		{stepAuth, 454, "4.7.0 Temporary authentication failure", "throttled", clients.KeyPause},
 	}
 	for _, tt := range tests {
 		err := outcome("mx.example", &stepError{tt.at, &textproto.Error{Code: tt.code, Msg: tt.text}})
 		if got := kind(err); got != tt.want {
 			t.Errorf("%s, %d %s: %s; want %s", tt.at, tt.code, tt.text, got, tt.want)
 		}
-		if throttled, ok := errors.AsType[*clients.ThrottledError](err); ok && (throttled.RetryAfter() != tt.after || tt.after == clients.KeyPause && !throttled.WholeAccount()) {
+		if throttled, ok := errors.AsType[*clients.ThrottledError](err); ok && (throttled.RetryAfter() != tt.after || (tt.after == clients.KeyPause || tt.at == stepAuth) && !throttled.WholeAccount()) {
 			t.Errorf("%d %s: after %v, all tenants: %v; want %v", tt.code, tt.text, throttled.RetryAfter(), throttled.WholeAccount(), tt.after)
 		}
 		if strings.Contains(err.Error(), "hunter2") {

@@ -97,6 +97,7 @@ func providers() []provider {
 				{what: "4xx 4.2.x: the mailbox is full or receives too much", smtp: map[string]string{"RCPT": "450 4.2.1 The user you are trying to contact is receiving mail at a rate that prevents additional messages"}, why: "it is about one recipient"},
 				{what: "greylisted, other 4xx", smtp: map[string]string{"RCPT": "451 4.7.1 Greylisted"}, why: "the server asks this message to come again"},
 				{what: "530, 534, 535, 538", smtp: map[string]string{"AUTH": "535 5.7.8 bad credentials"}, why: "[a refused key](#refused-keys)"},
+				{what: "4xx at the login", smtp: map[string]string{"AUTH": "454 4.7.0 Too many login attempts"}, why: "each further login could prolong it"},
 				{what: "other 5xx", smtp: map[string]string{"RCPT": "550 5.1.1 no such user"}, why: "the same message would be refused again"},
 				{what: "lost before the end of the message", smtp: map[string]string{"DATA": "close"}, why: "an incomplete message is not delivered"},
 				{what: cutOff, smtp: map[string]string{".": "close"}, why: "a mail server does not recognize a repetition"},
