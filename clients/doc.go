@@ -4,7 +4,8 @@
 // nil, or an error that says what to do next:
 //
 //   - [Throttled]: the provider wants fewer calls. No attempt is spent.
-//   - [Exhausted]: the account is used up for now. No attempt is spent.
+//   - [Exhausted]: the account is used up for now. [KeyRefused]: its key is not valid. No attempt
+//     is spent.
 //   - [PostponeUntil]: this call must wait until a known time. No attempt is spent. [RepeatAt]
 //     is the same for a failure that the client ends after some time.
 //   - [Permanent]: the call can never succeed. The job is archived with the reason.

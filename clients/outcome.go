@@ -57,7 +57,8 @@ const (
 	OfEndpoint = "endpoint" // the receiver that the tenant's job called
 )
 
-// ExhaustedError reports that an account is used up or suspended.
+// ExhaustedError reports that an account cannot be used: it is used up or suspended, or its key
+// was refused.
 type ExhaustedError struct {
 	After   time.Duration // 0: unknown
 	Account bool          // the account of all tenants, not the tenant's own
@@ -119,12 +120,19 @@ func (e *HeldError) Holds() (who string, length time.Duration, named bool) {
 
 // How long calls wait after a provider refused their key. The operator must fix that, so the
 // job must not be archived for it. While a key is invalid, one call per KeyPause tries it again
-// ([AccountThrottled]). A key without permission for one call holds only that job, for
+// ([KeyRefused]). A key without permission for one call holds only that job, for
 // AccessPause ([PostponeUntil]). Neither spends an attempt, and both end only with the job's deadline.
 const (
 	KeyPause    = time.Minute
 	AccessPause = 5 * time.Minute
 )
+
+// KeyRefused returns the outcome of a call for which the provider did not take the key of the
+// account that all tenants share. All calls of the account wait for [KeyPause], or for after if that
+// is longer, and then one tries. No attempt is spent. The error is never nil, even if err is.
+func KeyRefused(after time.Duration, err error) error {
+	return AccountExhausted(max(after, KeyPause), reason(err, "the key was refused"))
+}
 
 // PostponedError reports that a call must wait until a known time.
 type PostponedError struct {

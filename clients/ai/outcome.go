@@ -27,7 +27,7 @@ import (
 //	429, daily limit without a time           postponed until the next day, UTC
 //	429, for an end user                      throttled
 //	429, 503 slow_down                        the account is throttled
-//	401                                       the account is throttled, for 1 min
+//	401                                       the key is refused
 //	403                                       postponed for 5 min
 //	403 for the content of a prompt           permanent
 //	529, other 5xx                            unavailable
@@ -42,7 +42,7 @@ import (
 // do. A prompt that is refused for its content is permanent; a completion that was cut off for
 // its content is a success, see [Result.StopReason].
 //
-// The operator must fix an invalid key, see [clients.KeyPause]. A key can be valid for some
+// The operator must fix an invalid key, see [clients.KeyRefused]. A key can be valid for some
 // models and not for others, so 403 parks only the one job.
 func (c *Client) outcome(a answer) error {
 	reason := c.reason("%s answered %s", c.host, a)
@@ -66,7 +66,7 @@ func (c *Client) outcome(a answer) error {
 		}
 		return clients.AccountThrottled(wait, reason)
 	case a.status == http.StatusUnauthorized:
-		return clients.AccountThrottled(max(a.wait(), clients.KeyPause), c.reason("%s refused the key, and its jobs wait for a valid one: it answered %s", c.host, a))
+		return clients.KeyRefused(a.wait(), c.reason("%s refused the key, and its jobs wait for a valid one: it answered %s", c.host, a))
 	case a.status == http.StatusForbidden && !content.MatchString(a.String()):
 		return clients.PostponeUntil(time.Now().Add(clients.AccessPause), c.reason("the key has no permission for this, and the job waits for it: %s answered %s", c.host, a))
 	case a.status == http.StatusRequestTimeout, a.status == http.StatusConflict, a.status == http.StatusTooEarly,

@@ -219,8 +219,8 @@ func TestAnswers(t *testing.T) {
 			want: "permanent", text: "content_filter: The response was filtered",
 		},
 		"content":     {status: 400, source: quoted, body: openAIError("Your request was rejected as a result of our safety system.", "invalid_request_error", "content_policy_violation"), want: "permanent"},
-		"wrong key":   {status: 401, source: openAICodes, body: openAIError("Incorrect API key provided: sk-canar*********21d0. You can find your API key at https://platform.openai.com/account/api-keys.", "invalid_request_error", "invalid_api_key"), want: "account throttled", after: clients.KeyPause, text: "Incorrect API key provided: …. You can find"},
-		"key as sent": {status: 401, source: "servers that repeat what they got", body: openAIError("no such key: "+canary, "invalid_request_error", "invalid_api_key"), want: "account throttled", after: clients.KeyPause, text: "no such key: …"},
+		"wrong key":   {status: 401, source: openAICodes, body: openAIError("Incorrect API key provided: sk-canar*********21d0. You can find your API key at https://platform.openai.com/account/api-keys.", "invalid_request_error", "invalid_api_key"), want: "account exhausted", after: clients.KeyPause, text: "Incorrect API key provided: …. You can find"},
+		"key as sent": {status: 401, source: "servers that repeat what they got", body: openAIError("no such key: "+canary, "invalid_request_error", "invalid_api_key"), want: "account exhausted", after: clients.KeyPause, text: "no such key: …"},
 		"country":     {status: 403, source: openAICodes, body: openAIError("Country, region, or territory not supported", "request_forbidden", "unsupported_country_region_territory"), want: "postponed", until: inAWhile},
 		"content, by a gateway": {
 			status: 403, source: "openrouter.ai/docs/api-reference/errors",
@@ -280,7 +280,7 @@ func TestAnswers(t *testing.T) {
 		"Anthropic, 504":         {provider: "anthropic", status: 504, source: anthSDK, body: anthError("timeout_error", "…"), want: "retryable"},
 		"Anthropic, wrong":       {provider: "anthropic", status: 400, source: anthErrors, body: anthError("invalid_request_error", "max_tokens: 100000 > 8192, which is the maximum"), want: "permanent"},
 		"Anthropic, too long":    {provider: "anthropic", status: 400, source: quoted, body: anthError("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"), want: "permanent"},
-		"Anthropic, key":         {provider: "anthropic", status: 401, source: anthErrors, body: anthError("authentication_error", "invalid x-api-key"), want: "account throttled", after: clients.KeyPause},
+		"Anthropic, key":         {provider: "anthropic", status: 401, source: anthErrors, body: anthError("authentication_error", "invalid x-api-key"), want: "account exhausted", after: clients.KeyPause},
 		"Anthropic, permission":  {provider: "anthropic", status: 403, source: anthErrors, body: anthError("permission_error", "Your API key does not have permission"), want: "postponed", until: inAWhile},
 		"Anthropic, model":       {provider: "anthropic", status: 404, source: anthErrors, body: anthError("not_found_error", "model: m-1"), want: "permanent"},
 		"Anthropic, large":       {provider: "anthropic", status: 413, source: anthErrors, body: anthError("request_too_large", "Request exceeds the maximum size"), want: "permanent"},
@@ -329,7 +329,11 @@ func TestAnswers(t *testing.T) {
 				t.Errorf("retry after %v; want %v", e.RetryAfter(), tt.after)
 			}
 			if e, is := errors.AsType[*clients.ExhaustedError](err); is {
-				if (e.After > 0) != (tt.until != nil) || tt.until != nil && (time.Until(tt.until())-e.After).Abs() > time.Minute {
+				if tt.after > 0 {
+					if e.After != tt.after {
+						t.Errorf("exhausted for %v; want %v", e.After, tt.after)
+					}
+				} else if (e.After > 0) != (tt.until != nil) || tt.until != nil && (time.Until(tt.until())-e.After).Abs() > time.Minute {
 					t.Errorf("exhausted for %v", e.After)
 				}
 			}

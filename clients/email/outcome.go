@@ -17,8 +17,7 @@ import (
 //
 //	no connection, no TLS                            unreachable
 //	refused at the greeting, other 421               unavailable
-//	4xx and 5xx at the login, 530, 534, 535, 538     throttled, the whole account, for 1 min, or
-//	                                                 longer if the server says so
+//	4xx and 5xx at the login, 530, 534, 535, 538     the key is refused
 //	throttled at the greeting, or by 454             throttled, the whole account
 //	421                                              throttled, unless 4.3.x or 4.4.x
 //	450, 451, 452 with 4.7.x                         throttled, unless greylisted
@@ -33,8 +32,8 @@ import (
 //	an address that the server does not support      permanent
 //
 // The operator must fix credentials and refusals at the greeting. They do not concern the
-// message, which must not be archived for them. Credentials hold the queue, see
-// [clients.KeyPause]. So does a 4xx at the login, such as "too many login attempts": each job that
+// message, which must not be archived for them. Credentials hold the account, see
+// [clients.KeyRefused]. So does a 4xx at the login, such as "too many login attempts": each job that
 // logs in again could prolong it.
 //
 // Greylisting asks to send this message again, not to send fewer, and x.2.x concerns one
@@ -66,7 +65,7 @@ func outcome(host string, err error, secrets ...string) error {
 		// The server's text may repeat the credentials.
 		reason := fmt.Errorf("%s: %s: %s", host, at, strings.TrimSpace(fmt.Sprint(r.code, " ", r.enhanced)))
 		if r.code/100 == 4 || r.code/100 == 5 {
-			return clients.AccountThrottled(max(r.after(), clients.KeyPause), reason)
+			return clients.KeyRefused(r.after(), reason)
 		}
 		return clients.Retryable(reason)
 	}
@@ -83,7 +82,7 @@ func outcome(host string, err error, secrets ...string) error {
 	case r.throttled():
 		return clients.Throttled(r.after(), reason)
 	case r.operators():
-		return clients.AccountThrottled(clients.KeyPause, reason)
+		return clients.KeyRefused(0, reason)
 	case at == stepConnect, r.code == 421:
 		return clients.Unavailable(reason)
 	case r.code/100 == 4:

@@ -80,22 +80,25 @@ func TestReplies(t *testing.T) {
 		{stepMail, 550, "5.4.5 You have sent too much", "throttled", 0},
 		{stepMail, 550, "hourly message limit reached", "throttled", 0},
 		{stepMail, 550, "5.2.3 sending size limit", "permanent", 0},
-		{stepMail, 530, "5.7.0 Must issue a STARTTLS command first", "throttled", clients.KeyPause},
-		{stepMail, 535, "5.7.8 bad credentials", "throttled", clients.KeyPause},
+		{stepMail, 530, "5.7.0 Must issue a STARTTLS command first", "exhausted", clients.KeyPause},
+		{stepMail, 535, "5.7.8 bad credentials", "exhausted", clients.KeyPause},
 		{stepConnect, 554, "5.7.1 your address is on a list", "retryable", 0},
-		{stepAuth, 535, "5.7.8 hunter2 is not the password", "throttled", clients.KeyPause},
-		{stepAuth, 421, "4.7.0 too many bad logins with hunter2", "throttled", clients.KeyPause},
-		{stepAuth, 454, "4.7.0 Too many login attempts, please try again later", "throttled", clients.KeyPause},
-		{stepAuth, 421, "4.7.0 Too many login attempts, try again in 10 minutes", "throttled", 10 * time.Minute},
-		{stepAuth, 454, "4.7.0 Temporary authentication failure", "throttled", clients.KeyPause},
+		{stepAuth, 535, "5.7.8 hunter2 is not the password", "exhausted", clients.KeyPause},
+		{stepAuth, 421, "4.7.0 too many bad logins with hunter2", "exhausted", clients.KeyPause},
+		{stepAuth, 454, "4.7.0 Too many login attempts, please try again later", "exhausted", clients.KeyPause},
+		{stepAuth, 421, "4.7.0 Too many login attempts, try again in 10 minutes", "exhausted", 10 * time.Minute},
+		{stepAuth, 454, "4.7.0 Temporary authentication failure", "exhausted", clients.KeyPause},
 	}
 	for _, tt := range tests {
 		err := outcome("mx.example", &stepError{tt.at, &textproto.Error{Code: tt.code, Msg: tt.text}})
 		if got := kind(err); got != tt.want {
 			t.Errorf("%s, %d %s: %s; want %s", tt.at, tt.code, tt.text, got, tt.want)
 		}
-		if throttled, ok := errors.AsType[*clients.ThrottledError](err); ok && (throttled.RetryAfter() != tt.after || (tt.after == clients.KeyPause || tt.at == stepAuth) && !throttled.WholeAccount()) {
-			t.Errorf("%d %s: after %v, all tenants: %v; want %v", tt.code, tt.text, throttled.RetryAfter(), throttled.WholeAccount(), tt.after)
+		if throttled, ok := errors.AsType[*clients.ThrottledError](err); ok && throttled.RetryAfter() != tt.after {
+			t.Errorf("%d %s: after %v; want %v", tt.code, tt.text, throttled.RetryAfter(), tt.after)
+		}
+		if exhausted, ok := errors.AsType[*clients.ExhaustedError](err); ok && (exhausted.After != tt.after || tt.after > 0 && !exhausted.Account) {
+			t.Errorf("%d %s: for %v, all tenants: %v; want %v", tt.code, tt.text, exhausted.After, exhausted.Account, tt.after)
 		}
 		if strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q gives the password away", err)

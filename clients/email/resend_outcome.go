@@ -31,7 +31,7 @@ func resendProblem(body []byte, apiKey string) problem {
 //
 //	daily_quota_exceeded, monthly_quota_exceeded      the account is exhausted
 //	rate_limit_exceeded, other 429                    throttled, the whole account
-//	missing_, invalid_, suspended_api_key             throttled, the whole account, for 1 min
+//	missing_, invalid_, suspended_api_key             the key is refused
 //	restricted_api_key                                postponed for 5 min
 //	not_found, method_not_allowed                     retryable
 //	concurrent_idempotent_requests                    retryable
@@ -44,7 +44,7 @@ func resendProblem(body []byte, apiKey string) problem {
 //	security_error, other 4xx                         permanent
 //
 // The limits are those of the team, for all of its keys. The operator must fix invalid keys, see
-// [clients.KeyPause], and wrong addresses of the API. After a 5xx the message may have been
+// [clients.KeyRefused], and wrong addresses of the API. After a 5xx the message may have been
 // accepted: Resend says to try again, and the idempotency key makes that safe for 24 hours.
 func resendOutcome(now time.Time, call clients.Call, advice string, response *http.Response, p problem) error {
 	status := response.StatusCode
@@ -60,7 +60,7 @@ func resendOutcome(now time.Time, call clients.Call, advice string, response *ht
 	case "daily_quota_exceeded", "monthly_quota_exceeded":
 		return clients.AccountExhausted(0, reason) // Resend does not say when the quota is renewed
 	case "missing_api_key", "invalid_api_key", "invalid_api_Key", "suspended_api_key":
-		return clients.AccountThrottled(clients.KeyPause, fmt.Errorf("%w; its jobs wait for a valid key", reason))
+		return clients.KeyRefused(0, fmt.Errorf("%w; its jobs wait for a valid key", reason))
 	case "restricted_api_key":
 		return clients.PostponeUntil(now.Add(clients.AccessPause), fmt.Errorf("%w; the job waits for the permission", reason))
 	case "invalid_idempotent_request":

@@ -268,7 +268,7 @@ func TestResendLimits(t *testing.T) {
 func TestResendFaults(t *testing.T) {
 	provider, s := newResendSandbox(t, sandbox.ResendConfig{})
 	for name, want := range map[string]string{
-		"validation_error": "permanent", "invalid_api_key": "throttled", "security_error": "permanent", "internal_server_error": "retryable",
+		"validation_error": "permanent", "invalid_api_key": "exhausted", "security_error": "permanent", "internal_server_error": "retryable",
 		"rate_limit_exceeded": "throttled", "missing_required_field": "permanent",
 	} {
 		provider.FailAs(1, name)

@@ -61,7 +61,7 @@ type sesAnswer struct {
 //	TooManyRequests, Throttling, other 429   throttled, the whole account
 //	SendingPaused, "sending paused"          the account is exhausted
 //	AccountSuspended                         the account is exhausted
-//	credentials                              throttled, the whole account, for 1 min
+//	credentials                              the key is refused
 //	AccessDenied, NotAuthorized              postponed for 5 min
 //	UnknownOperation, InvalidAction          retryable
 //	LimitExceeded, 408                       retryable
@@ -76,7 +76,7 @@ type sesAnswer struct {
 // the limits of [SES.Quota]. SES's documentation calls a suspension permanent, but it concerns the
 // account and Amazon lifts it on appeal; archiving the whole backlog would lose it.
 //
-// The operator must fix credentials, see [clients.KeyPause]. Permissions may concern one sender
+// The operator must fix credentials, see [clients.KeyRefused]. Permissions may concern one sender
 // address, so a lack of them parks only the one job.
 //
 // SES says to repeat calls after its 5xx. 502 and 504 come from machines in front of SES, which
@@ -112,7 +112,7 @@ func sesOutcome(now time.Time, a sesAnswer) error {
 		case "AccessDenied", "NotAuthorized":
 			return clients.PostponeUntil(now.Add(clients.AccessPause), text)
 		}
-		return clients.AccountThrottled(clients.KeyPause, text)
+		return clients.KeyRefused(0, text)
 	case code == "LimitExceeded", a.status == http.StatusRequestTimeout:
 		return clients.Retryable(reason)
 	case a.status == http.StatusInternalServerError, a.status == http.StatusServiceUnavailable:

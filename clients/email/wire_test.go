@@ -189,7 +189,7 @@ func TestTLSAndAuthOnTheWire(t *testing.T) {
 					t.Errorf("%d mails over %d connections after %q", len(p.taken), len(p.conns), p.logins)
 				}
 				config.Password = "wrong"
-				if err := newSender(t, config).Send(t.Context(), call, plain()); kind(err) != "throttled" || strings.Contains(err.Error(), "hunter2") {
+				if err := newSender(t, config).Send(t.Context(), call, plain()); kind(err) != "exhausted" || strings.Contains(err.Error(), "hunter2") {
 					t.Errorf("%s: %v", kind(err), err)
 				}
 			})

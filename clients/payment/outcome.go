@@ -16,7 +16,7 @@ import (
 
 // outcome returns what an answer of Stripe other than success means:
 //
-//	401, an expired account key             throttled, the account, for 1 min
+//	401, an expired account key             the key is refused
 //	403                                     postponed for 5 min
 //	429 lock_timeout, resource-specific     postponed for 2 s
 //	other 429, also without a body          throttled, the account
@@ -32,9 +32,9 @@ import (
 //	2xx that cannot be read                 unknown
 //
 // The operator must fix an invalid account key. It must not archive the payments that come up
-// in the meantime, so the whole queue pauses, one call per minute tries again, and no attempt is
-// spent. A restricted key may permit charges but not refunds, so 403 parks only the one job. Both
-// end only with the job's deadline.
+// in the meantime, so all calls of the account wait, one per minute tries again, and no attempt is
+// spent (see [clients.KeyRefused]). A restricted key may permit charges but not refunds, so 403
+// parks only the one job. Both end only with the job's deadline.
 //
 // Stripe's limits are those of the account. Only resource-specific limits and locks concern a
 // single object, so they hold only the one job (https://docs.stripe.com/rate-limits). Stripe
@@ -67,7 +67,7 @@ func (s *Sender) outcome(seen *progress, err error, call clients.Call) error {
 	again := seen.header("Stripe-Should-Retry")
 	switch {
 	case status == http.StatusUnauthorized, answer.Code == stripe.ErrorCodeAPIKeyExpired, answer.Code == stripe.ErrorCodePlatformAPIKeyExpired:
-		return clients.AccountThrottled(max(after, clients.KeyPause), reason.says("the account key was refused; its jobs wait for a valid one"))
+		return clients.KeyRefused(after, reason.says("the account key was refused; its jobs wait for a valid one"))
 	case status == http.StatusForbidden:
 		return clients.PostponeUntil(s.now().Add(max(after, clients.AccessPause)), reason.says("the account key has no permission for this; the job waits for it"))
 	case status == http.StatusTooManyRequests, answer.Code == stripe.ErrorCodeLockTimeout:

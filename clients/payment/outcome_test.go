@@ -25,11 +25,14 @@ func kind(err error) string {
 	}
 	_, permanent := errors.AsType[*clients.PermanentError](err)
 	_, unknown := errors.AsType[*clients.UnknownError](err)
+	of, exhausted := errors.AsType[*clients.ExhaustedError](err)
 	switch throttled, ok := errors.AsType[*clients.ThrottledError](err); {
 	case ok && throttled.Account:
 		return "account throttled"
 	case ok:
 		return "throttled"
+	case exhausted && of.Account:
+		return "account exhausted"
 	case permanent && unknown:
 		return "undecided"
 	case permanent:
@@ -153,8 +156,8 @@ func TestOutcome(t *testing.T) {
 		{name: "key in use, as 400", source: codes, status: 400, body: failure(idem, "idempotency_key_in_use", ""), want: "postponed", after: objectPause},
 		{name: "conflict", source: library, status: 409, body: failure(invalid, "", ""), want: "postponed", after: objectPause},
 
-		{name: "no key", source: apiErrors, status: 401, body: failure(invalid, "", ""), want: "account throttled", after: time.Minute, says: "its jobs wait"},
-		{name: "expired key", source: codes, status: 401, body: failure(invalid, "api_key_expired", ""), want: "account throttled", after: time.Minute},
+		{name: "no key", source: apiErrors, status: 401, body: failure(invalid, "", ""), want: "account exhausted", after: time.Minute, says: "its jobs wait"},
+		{name: "expired key", source: codes, status: 401, body: failure(invalid, "api_key_expired", ""), want: "account exhausted", after: time.Minute},
 		{name: "restricted key", source: apiErrors, status: 403, body: failure(invalid, "", ""), want: "postponed", says: "has no permission"},
 
 		{name: "global rate", source: rateLimits, status: 429, header: "Stripe-Rate-Limited-Reason: global-rate\nStripe-Should-Retry: false", body: failure(invalid, "rate_limit", ""), want: "account throttled", says: "for global-rate"},
@@ -208,6 +211,9 @@ func TestOutcome(t *testing.T) {
 			}
 			if throttled, ok := errors.AsType[*clients.ThrottledError](err); ok && throttled.After != tt.after {
 				t.Errorf("after %v; want %v", throttled.After, tt.after)
+			}
+			if exhausted, ok := errors.AsType[*clients.ExhaustedError](err); ok && exhausted.After != tt.after {
+				t.Errorf("for %v; want %v", exhausted.After, tt.after)
 			}
 			if postponed, ok := errors.AsType[*clients.PostponedError](err); ok && postponed.Until.Sub(now) != cmp.Or(tt.after, clients.AccessPause) {
 				t.Errorf("postponed for %v; want %v", postponed.Until.Sub(now), cmp.Or(tt.after, clients.AccessPause))

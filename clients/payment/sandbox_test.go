@@ -309,7 +309,7 @@ func TestAccountLimit(t *testing.T) {
 func TestWrongKey(t *testing.T) {
 	provider := newSandbox(t, sandbox.Config{Password: "sk_test_another"})
 	_, err := newSender(t, provider.URL()).Send(t.Context(), call, charge())
-	if kind(err) != "account throttled" || strings.Contains(err.Error(), secretKey) {
+	if kind(err) != "account exhausted" || strings.Contains(err.Error(), secretKey) {
 		t.Errorf("%s: %v", kind(err), err)
 	}
 }

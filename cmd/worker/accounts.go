@@ -96,7 +96,7 @@ type caller[C interface{ Close() }] struct {
 func (c *caller[C]) do(ctx context.Context, call clients.Call, send func(clients.Call, C) error) error {
 	secrets, err := c.store.For(c.kind, call.Tenant)
 	if err != nil {
-		return clients.Throttled(clients.KeyPause, err)
+		return clients.Exhausted(clients.KeyPause, err)
 	}
 	if secrets == nil {
 		job, _ := queue.Current(ctx)
@@ -105,13 +105,13 @@ func (c *caller[C]) do(ctx context.Context, call clients.Call, send func(clients
 				clients.Printable(call.Tenant, 100), c.kind)))
 		}
 		if c.common == nil {
-			return clients.Throttled(clients.KeyPause, &credentials.HeldError{Kind: c.kind, Tenant: clients.Printable(call.Tenant, 100), Reason: "neither it nor the worker has any"})
+			return clients.Exhausted(clients.KeyPause, &credentials.HeldError{Kind: c.kind, Tenant: clients.Printable(call.Tenant, 100), Reason: "neither it nor the worker has any"})
 		}
 		return c.failures.Note(sharedAccount, clients.OfAccount, probing(ctx), send(call, *c.common))
 	}
 	client, err := c.own.of(secrets, call.Tenant)
 	if err != nil {
-		return clients.Throttled(clients.KeyPause, clients.NotCalled(fmt.Errorf("%s account of tenant %s: %w", c.kind, clients.Printable(call.Tenant, 100), err)))
+		return clients.Exhausted(clients.KeyPause, clients.NotCalled(fmt.Errorf("%s account of tenant %s: %w", c.kind, clients.Printable(call.Tenant, 100), err)))
 	}
 	return c.failures.Note("account of "+call.Tenant, clients.OfTenant, probing(ctx), ofTenant(send(call, client)))
 }

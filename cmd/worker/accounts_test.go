@@ -183,8 +183,8 @@ func TestTenantAccounts(t *testing.T) {
 				}
 			}
 			outcome, err := call(kind, "globex", tt.payload)
-			throttled, ok := errors.AsType[*clients.ThrottledError](err)
-			if outcome != lifecycle.Throttled || !ok || throttled.After != clients.KeyPause || throttled.Account ||
+			exhausted, ok := errors.AsType[*clients.ExhaustedError](err)
+			if outcome != lifecycle.Throttled || !ok || exhausted.After != clients.KeyPause || exhausted.Account ||
 				!strings.Contains(err.Error(), "no credentials for "+kind+" of tenant globex: it has none") || provider.last("globex") != "" {
 				t.Errorf("globex: %s, %v", outcome, err)
 			}
@@ -195,8 +195,8 @@ func TestTenantAccounts(t *testing.T) {
 	for kind, payload := range map[string]string{"ai": aiPayload, "payment": paymentPayload, "email": mail} {
 		for tenant, all := range map[string]bool{"acme": false, "initech": true} {
 			outcome, err := call(kind, tenant, payload)
-			throttled, ok := errors.AsType[*clients.ThrottledError](err)
-			if outcome != lifecycle.Throttled || !ok || throttled.Account != all || throttled.After < clients.KeyPause {
+			exhausted, ok := errors.AsType[*clients.ExhaustedError](err)
+			if outcome != lifecycle.Throttled || !ok || exhausted.Account != all || exhausted.After < clients.KeyPause {
 				t.Errorf("%s of %s: %s, %v", kind, tenant, outcome, err)
 			}
 		}

@@ -64,7 +64,7 @@ func signing(store *credentials.Store) func(context.Context, string) ([]string, 
 	return func(_ context.Context, tenant string) ([]string, error) {
 		s, err := store.For("webhook", tenant)
 		if err != nil {
-			return nil, clients.Throttled(clients.KeyPause, err)
+			return nil, clients.Exhausted(clients.KeyPause, err)
 		}
 		if s == nil {
 			return nil, nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -123,6 +124,58 @@ func TestRefusedKey(t *testing.T) {
 	})
 	if refused > 5 {
 		t.Errorf("%d jobs were called with a key that is refused", refused)
+	}
+}
+
+// TestRefusedKeyIsTriedOnce: after the pause for a refused key, one job of all tenants tries it, whatever their limits
+// admit.
+func TestRefusedKeyIsTriedOnce(t *testing.T) {
+	server := redistest.Start(t)
+	resend, err := sandbox.NewResend(sandbox.ResendConfig{APIKey: "re_right"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resend.Close()
+	t.Setenv("HEADGATE_EMAIL_PROVIDER", "resend")
+	t.Setenv("HEADGATE_RESEND_API_KEY", "re_wrong")
+	t.Setenv("HEADGATE_RESEND_URL", resend.URL())
+	quietly(t, server.URL(), "queues: {email: {kinds: [email], limits: [{name: each, per: [tenant], algorithm: token_bucket, rate: 10/s}]}}")
+	client := queue.NewClient(server.Client())
+	for n := range 20 {
+		if _, err := client.Enqueue(t.Context(), queue.Job{Kind: "email", Tenant: fmt.Sprint("t", n), Payload: json.RawMessage(mail), MaxAttempts: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const pauses = "headgate:{email}:pauses"
+	paused := func() (field, text string) {
+		eventually(t, func() bool {
+			for field, text = range server.Client().HGetAll(t.Context(), pauses).Val() {
+				p := inspect.ParsePause(field, text)
+				if !p.Probing && time.Until(p.Until) > 30*time.Second {
+					return true
+				}
+			}
+			return false
+		})
+		return field, text
+	}
+	stop, over := started(t, "run")
+	paused()
+	stop()
+	if errText := endOf(t, over); errText != "" {
+		t.Fatal(errText)
+	}
+	// The pause ends.
+	field, text := paused()
+	_, rest, _ := strings.Cut(text, " ")
+	if err := server.Client().HSet(t.Context(), pauses, field, fmt.Sprint(time.Now().UnixMicro(), " ", rest)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	before := len(resend.Calls())
+	running(t)
+	paused()
+	if calls := len(resend.Calls()) - before; calls != 1 {
+		t.Errorf("%d calls after the pause; want 1", calls)
 	}
 }
 

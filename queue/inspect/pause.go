@@ -32,7 +32,7 @@ type Pause struct {
 	By     string    // "operator", "provider", which asked for fewer calls, or "move": the tenant moves to another partition
 	Reason string    // of an operator: "ACTOR: REASON"
 
-	// Tried reports whether it is a hold: calls failed, or an account is used up. When it
+	// Tried reports whether it is a hold: calls failed, or an account cannot be used. When it
 	// ends, one job goes, and its result decides whether others follow. Since is when it
 	// began. Probing reports whether the call of that job is in flight; then Until is
 	// when that is given up.

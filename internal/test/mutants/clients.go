@@ -91,7 +91,7 @@ var clientMutants = []mutant{
 		"swapped", "a payment that waits for its customer is not a success", "clients/payment Test",
 	},
 	{
-		"clients/payment/outcome.go", `return clients.AccountThrottled(max(after, clients.KeyPause), reason.says("the account key was refused; its jobs wait for a valid one"))`, `return clients.Permanent(reason.says("the account key was refused; its jobs wait for a valid one"))`,
+		"clients/payment/outcome.go", `return clients.KeyRefused(after, reason.says("the account key was refused; its jobs wait for a valid one"))`, `return clients.Permanent(reason.says("the account key was refused; its jobs wait for a valid one"))`,
 		"swapped", "no payment is archived for a wrong key", "clients/payment TestOutcome|TestWrongKey",
 	},
 
