@@ -170,14 +170,16 @@ func fieldName(text string) bool {
 }
 
 // reserved reports whether a header is set from other fields of the message, from the call, or
-// by mail servers.
+// by mail servers, or selects settings of the account.
 func reserved(canonical string) bool {
 	switch canonical {
 	case "From", "To", "Cc", "Bcc", "Reply-To", "Sender", "Subject", "Date", "Message-Id",
 		"Mime-Version", "Return-Path", "Received", "Dkim-Signature", "Idempotency-Key":
 		return true
 	}
-	for _, prefix := range []string{"Content-", "Resent-", "Arc-", "Headgate-"} {
+	// X-SES headers select identities and settings of SES, which only the owner of the account may
+	// do. A mail server can be SES, too.
+	for _, prefix := range []string{"Content-", "Resent-", "Arc-", "Headgate-", "X-Ses-"} {
 		if strings.HasPrefix(canonical, prefix) {
 			return true
 		}

@@ -77,6 +77,7 @@ func TestValidate(t *testing.T) {
 		"message id":          {header("message-id", "<x@y>"), "Message-Id is reserved"},
 		"content":             {header("content-type", "text/html"), "Content-Type is reserved"},
 		"tenant":              {header("headgate-tenant", "other"), "Headgate-Tenant is reserved"},
+		"settings of SES":     {header("x-SES-source-arn", "arn:aws:ses:x"), "X-Ses-Source-Arn is reserved"},
 		"header twice":        {change(func(m *Message) { m.Headers = map[string]string{"x-a": "1", "X-A": "2"} }), "duplicate header"},
 		"no file name":        {file(Attachment{}), "filename"},
 		"file line break":     {file(Attachment{Filename: "a\r\nX: 1"}), "filename"},

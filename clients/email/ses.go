@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/textproto"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -163,13 +162,6 @@ func (s *SES) Send(ctx context.Context, call clients.Call, m Message) error {
 func sesInput(call clients.Call, m Message) (*sesv2.SendEmailInput, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err
-	}
-	for name := range m.Headers {
-		// These headers select SES's identities and settings, which only the owner of the account
-		// may do.
-		if canonical := textproto.CanonicalMIMEHeaderKey(name); strings.HasPrefix(canonical, "X-Ses-") {
-			return nil, fmt.Errorf("headers: %s is reserved", canonical)
-		}
 	}
 	e, err := pack(call, m)
 	if err != nil {
