@@ -108,7 +108,10 @@ func (c *countedConn) Write(b []byte) (int, error) {
 // NeverRepeat modifies the request and must be called last.
 //
 // It uses that net/http does not find a key under a lower-case name, and does not resend a body
-// that it cannot rewind. net/http still resends a request of which nothing was written.
+// that it cannot rewind. net/http still resends a request of which nothing was written, because the
+// connection was closed before. A GET, HEAD or OPTIONS fails then: it has a body that net/http
+// cannot rewind, although an empty one, and nothing else keeps it from being resent after it was
+// written.
 func NeverRepeat(r *http.Request) {
 	for _, name := range []string{HeaderIdempotencyKey, "X-" + HeaderIdempotencyKey} {
 		if key := r.Header.Values(name); len(key) > 0 {
