@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
@@ -62,6 +63,64 @@ func TestThrottledCallCostsNothing(t *testing.T) {
 	r.run(t)
 	r.seen.wait(t, string(lifecycle.Throttled), 1)
 	r.seen.wait(t, string(lifecycle.Done), 1) // it finds 60 of the 100 again, which come back in 60 hours
+}
+
+// TestExpiredJobGivesNothingBack: a job that expires while it waits has taken nothing of a metered limit, so it gives
+// nothing back.
+func TestExpiredJobGivesNothingBack(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(tokens(100, "tenant")), nil)
+	client := r.server.Client()
+	if _, err := operate.PauseJobs(t.Context(), client, r.queue, inspect.Scope{Tenant: "a"}, time.Time{}, operate.Operator{Actor: "ann", Reason: "a test"}); err != nil {
+		t.Fatal(err)
+	}
+	r.add(t, func(job *Job) {
+		job.Costs, job.Deadline = map[string]int64{"tokens": 60}, time.Now().Add(time.Second)
+	})
+	r.run(t)
+	r.seen.wait(t, string(lifecycle.Expired), 1)
+	r.stop()
+	key := store.Key(r.queue, "b:tokens:a")
+	if text := client.Get(t.Context(), key).Val(); text != "" {
+		t.Errorf("nothing was taken, and the bucket is %q", text)
+	}
+	if faults, err := inspect.Faults(t.Context(), client, r.queue); err != nil || len(faults) > 0 {
+		t.Errorf("faults %+v, %v", faults, err)
+	}
+	if left := r.left(t, "a", "tokens"); left != 100 {
+		t.Errorf("%d tokens left; want all 100", left)
+	}
+}
+
+// TestExpiredJobKeepsWhatALostRunTook: the worker of a job died, so its call may have been made, and then the job expires.
+// What the call took stays taken.
+func TestExpiredJobKeepsWhatALostRunTook(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(tokens(100, "tenant")), nil)
+	d := r.dispatcher()
+	id := r.add(t, func(job *Job) {
+		job.Costs, job.Deadline = map[string]int64{"tokens": 60}, time.Now().Add(time.Hour)
+	})
+	r.release(t, d, 1)
+	r.takeOver(t, id)
+	r.expire(t, d, id)
+	if left := r.left(t, "a", "tokens"); left != 40 {
+		t.Errorf("%d tokens left; want the 40 that the call did not take", left)
+	}
+}
+
+// expire lets the deadline of a waiting job pass, and settles it as the worker does that gets it.
+func (r *rig) expire(t *testing.T, d *dispatcher, id string) {
+	t.Helper()
+	client := r.server.Client()
+	if err := client.ZAddXX(t.Context(), store.Key(r.queue, "deadlines"), zOf(id, 1)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.release(t, d, 1)
+	q := settleQuestion{id: id, owner: r.field(t, id, "hg_owner"), outcome: settleFailed, text: "expired too late", actual: "tokens=0", to: "archived"}
+	if !r.settles(t, q).mine {
+		t.Fatalf("job %s was not handed over: it is %s", id, r.field(t, id, "state"))
+	}
 }
 
 // TestMeteredLimit: the estimate is taken before the call and corrected exactly to what the

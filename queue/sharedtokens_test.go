@@ -106,3 +106,37 @@ func TestUnusedTokensComeBack(t *testing.T) {
 		until(t, "a job of "+home+" is called", func() bool { return len(l.all()) == i+1 })
 	}
 }
+
+// TestExpiredJobAsksForSharedTokens: a job expires that has taken nothing, in a partition whose clock is ahead of the
+// ledger's. The partition still asks for tokens.
+func TestExpiredJobAsksForSharedTokens(t *testing.T) {
+	t.Parallel()
+	server := redistest.Own(t)
+	l := newLeased(t, server, tokens(20))
+	l.costs = map[string]int64{"tokens": 3}
+	job, err := NewClient(l.client).Enqueue(t.Context(), Job{Kind: "call", Queue: "q", Tenant: l.of("q@2", 1)[0], Payload: 1, Costs: l.costs, Deadline: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{server: server, queue: "q@2"}
+	d := r.dispatcher()
+	asks := func() []leaseAsk {
+		t.Helper()
+		asks, _, _, err := askBuckets(t.Context(), l.client, r.queue, d.limits, -300*time.Microsecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return asks
+	}
+	before := asks()
+	if len(before) != 1 || before[0].Want != 3 {
+		t.Fatalf("it asks %+v; want the 3 tokens of its job", before)
+	}
+	r.expire(t, d, job.ID)
+	if after := asks(); len(after) != 1 || after[0].id != before[0].id || after[0].Back != 0 {
+		t.Errorf("it asks %+v; want the same bucket, with nothing that came back", after)
+	}
+	if faults, err := inspect.Faults(t.Context(), l.client, "q"); err != nil || len(faults) > 0 {
+		t.Errorf("faults %+v, %v", faults, err)
+	}
+}

@@ -115,6 +115,10 @@ var laneMutants = []mutant{
 		"queue/internal/store/formats.lua", `if not e or (more ~= '' and not back) or math.max(#e, #c, #position, #(back or '')) > 16 then error(string.format('%q', text) .. ' is no slot', 0) end`, `if not e then error(string.format('%q', text) .. ' is no slot', 0) end`,
 		"no fence", "a slot that cannot be one is a fault, and no number", "queue TestSlotTexts",
 	},
+	{
+		"queue/internal/store/lanes.lua", `if slot <= 0 then return end`, ``,
+		"missing condition", "a job without a slot gives nothing back", "queue TestExpiredJob",
+	},
 
 	// dispatch.lua.
 	{

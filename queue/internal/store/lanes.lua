@@ -713,8 +713,10 @@ end
 -- back.
 local function metered(entry) return headgate .. 'metered:' .. string.sub(entry.key, #headgate + 3) end
 
--- give_back gives n permits of a slot back, unless later slots depend on them.
+-- give_back gives n permits of a slot back, unless later slots depend on them. A job without a slot took none, or took
+-- them for a call that may have been made.
 local function give_back(entry, now, slot, n, mark)
+  if slot <= 0 then return end
   local b = bucket(entry, now)
   if mark then b.detailed = true end
   if not limit_refund(entry.spec, b, now, slot, n, mark) then return end
