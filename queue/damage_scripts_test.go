@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -63,8 +64,12 @@ func damagedScripts(client *redis.Client) []damagedScript {
 		}, strings.TrimSuffix(name, " a"))
 		scripts = append(scripts, damagedScript{name, again, run})
 	}
-	add("dispatch", func(ctx context.Context, pick *rand.Rand, _ sight) error {
-		return eval(ctx, store.DispatchScript, 100, 100, store.Horizon.Microseconds(), pickup.Microseconds(), windows(ctx, pick), ",call,", time.Minute.Microseconds(), "w", 1000, pick.IntN(2), pick.IntN(3)-1, leadLasts.Milliseconds(), pick.IntN(2))
+	add("dispatch", func(ctx context.Context, pick *rand.Rand, s sight) error {
+		reply, err := store.DispatchScript.Run(ctx, client, store.ScriptKeys(damagedQueue), damagedQueue, 100, 100, store.Horizon.Microseconds(), pickup.Microseconds(), windows(ctx, pick), ",call,", time.Minute.Microseconds(), "w", 1000, pick.IntN(2), pick.IntN(3)-1, leadLasts.Milliseconds(), pick.IntN(2))
+		if err == nil && !s.whole && reply.([]any)[8] == int64(0) {
+			return errors.New("nothing was understood, though no key of the whole queue is damaged")
+		}
+		return err
 	})
 	add("slot", func(ctx context.Context, pick *rand.Rand, s sight) error {
 		ids := append(at(pick, s, "active"), "nobody")

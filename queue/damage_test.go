@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/internal/test/testlong"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -29,7 +31,8 @@ import (
 // TestScriptsOnDamagedState runs the scripts on states that no script leaves: keys of
 // another type, fields with other values, missing fields, changed limits, missing
 // calendars. Whatever a script does then, no job leaves the queue, released jobs are
-// charged to the limits, and a script that returns an error has changed nothing.
+// charged to the limits, and a script that returns an error has changed nothing. If no key of the
+// whole queue is damaged, dispatch goes on with what it understands.
 func TestScriptsOnDamagedState(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
@@ -49,6 +52,20 @@ func TestScriptsOnDamagedState(t *testing.T) {
 	}
 }
 
+// TestDispatchOnDamagedParts: whatever is damaged of single jobs, lanes and limits, dispatch goes on with the rest.
+func TestDispatchOnDamagedParts(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
+	d := newDamage(t)
+	d.scripts, d.parts = d.scripts[:1], true
+	for i := range testlong.Of(300, 3_000) {
+		d.one(t, uint64(i))
+		if t.Failed() {
+			t.Fatalf("state %d", i)
+		}
+	}
+}
+
 const damagedQueue = "damaged"
 
 // damage makes damaged states and checks what scripts do with them.
@@ -58,6 +75,7 @@ type damage struct {
 	scripts   []damagedScript
 	ran       map[string]int
 	failed    map[string]int
+	parts     bool // only keys of single jobs, lanes and limits are damaged, and all lanes are due
 }
 
 // template is a healthy state.
@@ -84,7 +102,8 @@ type sight struct {
 	Digest  string
 	Fields  map[string]map[string]string // of tasks
 
-	gone map[string]bool // the jobs that a script is asked to delete
+	gone  map[string]bool // the jobs that a script is asked to delete
+	whole bool            // a key of the whole queue was damaged
 }
 
 // accountLua returns the places of each job. The digest leaves out keys that a script may
@@ -295,11 +314,12 @@ var damagedTexts = []string{
 	"1 tried 30000000 1 - 503", "1 tried x 1 - 503", "9000000000000000 provider 429",
 }
 
-// wound damages a state in one to three places.
-func (d *damage) wound(ctx context.Context, pick *rand.Rand, names []string) {
+// wound damages a state in one to three places, and returns whether a key of the whole queue is among them.
+func (d *damage) wound(ctx context.Context, pick *rand.Rand, names []string) (whole bool) {
 	pipe := d.client.Pipeline()
 	for range 1 + pick.IntN(3) {
 		name := names[pick.IntN(len(names))]
+		whole = whole || !ofPart.MatchString(name)
 		text := damagedTexts[pick.IntN(len(damagedTexts))]
 		switch pick.IntN(10) {
 		case 0, 1, 2: // another type
@@ -329,7 +349,11 @@ func (d *damage) wound(ctx context.Context, pick *rand.Rand, names []string) {
 		pipe.Set(ctx, store.Key(damagedQueue, "permits:running:a"), "f 1 2 3 4 5", 0)
 	}
 	_, _ = pipe.Exec(ctx)
+	return whole
 }
+
+// ofPart matches the keys of single jobs, lanes and limits.
+var ofPart = regexp.MustCompile(`^asynq:{[^}]*}:[tg]:|^headgate:{[^}]*}:(b|permits|blocked|metered|guaranteed|unserved|endpoints|unique):`)
 
 const woundLua = `
 local is = redis.call('TYPE', KEYS[1]).ok
@@ -356,19 +380,26 @@ func (d *damage) one(t *testing.T, seed uint64) {
 	template := d.templates[pick.IntN(len(d.templates))]
 	pipe := d.client.Pipeline()
 	pipe.FlushAll(ctx) // of the test's own server
-	names := make([]string, len(template.keys))
-	for i, key := range template.keys {
+	var names []string // of keys that may be damaged
+	for _, key := range template.keys {
 		pipe.Restore(ctx, key.name, 0, key.dump) // no key expires during the test
-		names[i] = key.name
+		if !d.parts || ofPart.MatchString(key.name) {
+			names = append(names, key.name)
+		}
+		if lane, ok := strings.CutPrefix(key.name, asynqwire.Key(damagedQueue, "g:")); ok && d.parts {
+			pipe.ZAdd(ctx, store.Key(damagedQueue, "waiting"), zOf(lane, 1)) // so that dispatch looks at it
+		}
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		t.Fatal(err)
 	}
+	whole := false
 	if seed >= uint64(len(d.scripts)) { // each script runs on a healthy state first
-		d.wound(ctx, pick, names)
+		whole = d.wound(ctx, pick, names)
 	}
 	script := d.scripts[seed%uint64(len(d.scripts))]
 	before := d.account(t)
+	before.whole = whole
 	began := time.Now() // no bucket has fewer permits now than when the script runs
 	err := script.run(ctx, pick, before)
 	after := d.account(t)
@@ -421,5 +452,84 @@ func TestDamagedBase(t *testing.T) {
 	client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+damaged), "hg_base", "x")
 	if ids := r.release(t, r.dispatcher(), 10); !slices.Equal(ids, []string{good}) {
 		t.Errorf("%v were handed over; want %s alone", ids, good)
+	}
+}
+
+// TestDamagedLaneHoldsNoOther: a lane that cannot be read, or put where it is to wait, does not keep dispatch from handing
+// over the jobs of other lanes. It is looked at again.
+func TestDamagedLaneHoldsNoOther(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		limit  limits.Limit
+		first  func(*Job) // a job of tenant a that goes before
+		job    func(*Job) // the one that waits in the damaged lane
+		damage func(ctx context.Context, client redis.UniversalClient, queue, lane, id string)
+	}{
+		"the lane has another type": {damage: func(ctx context.Context, client redis.UniversalClient, queue, lane, _ string) {
+			client.Del(ctx, asynqwire.Key(queue, "g:"+lane))
+			client.Set(ctx, asynqwire.Key(queue, "g:"+lane), "x", 0)
+		}},
+		"a position below 0": {damage: func(ctx context.Context, client redis.UniversalClient, queue, lane, id string) {
+			client.ZAdd(ctx, asynqwire.Key(queue, "g:"+lane), zOf(id, -1))
+		}},
+		"a position above all": {damage: func(ctx context.Context, client redis.UniversalClient, queue, lane, id string) {
+			client.ZAdd(ctx, asynqwire.Key(queue, "g:"+lane), zOf(id, 1e16))
+		}},
+		"the lanes without a permit": {limit: inFlight(1, "tenant"), first: func(*Job) {}, damage: func(ctx context.Context, client redis.UniversalClient, queue, _, _ string) {
+			client.Set(ctx, store.Key(queue, "blocked:x:a"), "x", 0)
+		}},
+		"the lanes without tokens": {
+			limit: tokens(100, "tenant"),
+			first: func(job *Job) { job.Costs = map[string]int64{"tokens": 100} },
+			job:   func(job *Job) { job.Costs = map[string]int64{"tokens": 1} },
+			damage: func(ctx context.Context, client redis.UniversalClient, queue, _, _ string) {
+				client.Set(ctx, store.Key(queue, "metered:tokens:a"), "x", 0)
+			},
+		},
+		"the lanes of a kind that nobody handles": {
+			job: func(job *Job) { job.Kind = "other" },
+			damage: func(ctx context.Context, client redis.UniversalClient, queue, _, _ string) {
+				client.Set(ctx, store.Key(queue, "unserved:other"), "x", 0)
+			},
+		},
+		"the lanes that were put aside": {damage: func(ctx context.Context, client redis.UniversalClient, queue, lane, _ string) {
+			client.ZRem(ctx, store.Key(queue, "waiting"), lane)
+			client.SAdd(ctx, store.Key(queue, "unserved"), "call")
+			client.Set(ctx, store.Key(queue, "unserved:call"), "x", 0)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			set := limitsOf()
+			if test.limit.Name != "" {
+				set = limitsOf(test.limit)
+			}
+			r := startRig(t, -1, set, nil)
+			client, d := r.server.Client(), r.dispatcher()
+			d.kinds = ",call,"
+			if test.first != nil {
+				r.add(t, test.first)
+				r.release(t, d, 1)
+			}
+			held := r.add(t, test.job)
+			lane := r.field(t, held, "group")
+			test.damage(t.Context(), client, r.queue, lane, held)
+			other := r.add(t, func(job *Job) { job.Tenant = "b" })
+			if _, err := d.round(t.Context(), 10); err != nil {
+				t.Fatal(err)
+			}
+			if state := r.field(t, other, "state"); state != "active" {
+				t.Errorf("the job of the other tenant is %s", state)
+			}
+			if state := r.field(t, held, "state"); state != "aggregating" {
+				t.Errorf("the job of the damaged lane is %s", state)
+			}
+			if faults, err := inspect.Faults(t.Context(), client, r.queue); err != nil || len(faults) != 1 || !strings.Contains(faults[0].What, "unserved") && !slices.Contains([]string{"lane " + lane, "job " + held}, faults[0].What) {
+				t.Errorf("faults %+v, %v; want one of the lane or its job", faults, err)
+			}
+			if err := client.ZScore(t.Context(), store.Key(r.queue, "waiting"), lane).Err(); err != nil && name != "the lanes that were put aside" {
+				t.Errorf("the damaged lane does not wait for another look: %v", err)
+			}
+		})
 	}
 }

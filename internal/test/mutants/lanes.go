@@ -122,6 +122,14 @@ var laneMutants = []mutant{
 
 	// dispatch.lua.
 	{
+		"queue/internal/store/dispatch.lua", `local ok, job, none = pcall(next_weighed, lane)`, `local ok, job, none = true, next_weighed(lane)`,
+		"missing condition", "a damaged lane holds no other", "queue TestDamagedLaneHoldsNoOther|TestDispatchOnDamagedParts",
+	},
+	{
+		"queue/internal/store/dispatch.lua", `if not (position >= 0 and position < 1e16) then error('its position in the lane is out of range', 0) end`, ``,
+		"missing condition", "a job whose position cannot be written holds no other", "queue TestDamagedLaneHoldsNoOther",
+	},
+	{
 		"queue/internal/store/dispatch.lua", `if room then plan('ZREM', set, id) end`, `if room then read('ZSCORE', set, id) end`,
 		"missing write", "a job stands in one place", "queue TestScriptsOnDamagedState|TestForwardedAndExpiredAtOnce",
 	},

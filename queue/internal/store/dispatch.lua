@@ -39,7 +39,8 @@
 --
 --   there is no job              no_job: remove the lane from all sets; or look at it again
 --                                later if its jobs are damaged or were deleted
---   its limits cannot be read    look at the lane again in 5 s
+--   it, its limits, or the set   look at the lane again in 5 s
+--   that it goes to are damaged
 --   no handler for its kind      unserved_here: put the lane aside for a worker that has one
 --   it is paused                 paused: the lane waits for the end of the pause
 --   no permit is left            no_permit: the lane waits for one in the blocked set
@@ -462,9 +463,11 @@ if served[1] and exists(unserved) then
   for i, there in ipairs(read('SMISMEMBER', unserved, unpack(served))) do
     if there == 1 then
       local set = unserved .. ':' .. served[i]
-      local found = pick(set, MAX_CROWD)
-      if #found < MAX_CROWD then plan('SREM', unserved, served[i]) end
-      for _, lane in ipairs(found) do wait(lane, now) end
+      attempt(set, function()
+        local found = pick(set, MAX_CROWD)
+        if #found < MAX_CROWD then plan('SREM', unserved, served[i]) end
+        for _, lane in ipairs(found) do wait(lane, now) end
+      end)
     end
   end
 end
@@ -480,10 +483,14 @@ local function put_back(lane, e, binding, taken)
   if binding then
     if binding.till and binding.till > now and binding.till < e then e = binding.till end
     if binding.unit ~= '' or binding.asker then
-      plan('SADD', metered(binding), lane)
-      plan('PEXPIRE', metered(binding), 86400000)
+      attempt('lane ' .. lane, function()
+        plan('SADD', metered(binding), lane)
+        plan('PEXPIRE', metered(binding), 86400000)
+      end)
     end
-    if binding.asker then plan('ZADD', binding.askers, int(now), binding.asker) end
+    if binding.asker then
+      attempt('tenant ' .. binding.asker, function() plan('ZADD', binding.askers, int(now), binding.asker) end)
+    end
     if taken > 0 then
       e = e + 0.25
     elseif binding.spec and KIND[binding.spec.a] == 'rate' then
@@ -620,6 +627,7 @@ local function look_at(id, position, order)
     if elsewhere(id, job.state) then return nil end
     error('its state is ' .. string.format('%q', job.state), 0)
   end
+  if not (position >= 0 and position < 1e16) then error('its position in the lane is out of range', 0) end
   job.kept_e, job.kept_c = job.e, job.c
   if job.c > 0 then job.kept_position = job.position end
   job.position, job.order, job.suspect = position, order, job.crashes >= 2
@@ -672,6 +680,13 @@ local function weigh(lane, job)
   earliest_all(limits.shared, now, now, job.costs) -- may raise: a tenant's values apply to these, too
 end
 
+-- next_weighed returns what look does, with what holds the job back.
+local function next_weighed(lane)
+  local job, none = look(lane)
+  if job then weigh(lane, job) end
+  return job, none
+end
+
 -- The rows of the decision table above. Each returns whether the lane continues with its
 -- next job.
 local function no_job(turn, none)
@@ -696,8 +711,11 @@ end
 
 local function unserved_here(turn, job)
   local kind = job.limits.kind
-  plan('SADD', unserved, kind)
-  plan('SADD', unserved .. ':' .. kind, turn.lane)
+  local noted = attempt('lane ' .. turn.lane, function()
+    plan('SADD', unserved, kind)
+    plan('SADD', unserved .. ':' .. kind, turn.lane)
+  end)
+  if not noted then set_aside(turn.lane) end
   if turn.taken == 0 then pass_on(turn.lane, job.limits) end
 end
 
@@ -711,9 +729,11 @@ end
 
 local function no_permit(turn, job)
   local blocked = job.blocked
-  plan('SADD', blocked.blocked, turn.lane)
-  -- A limit that may admit more before a permit is freed is asked again then.
-  if blocked.till and blocked.till > now then wait(turn.lane, blocked.till) end
+  if not attempt('lane ' .. turn.lane, function() plan('SADD', blocked.blocked, turn.lane) end) then
+    set_aside(turn.lane)
+  elseif blocked.till and blocked.till > now then
+    wait(turn.lane, blocked.till) -- the limit may admit more before a permit is freed
+  end
   if turn.taken == 0 then pass_on(turn.lane, job.limits) end
 end
 
@@ -836,16 +856,16 @@ local function run(lane, start, s, shared_by, due_us, share)
   }
   local expected, goes_on = typical, true
   place[lane], turned[lane] = false, true
+  view(lane) -- reads a key of the whole queue, whose damage is not the lane's
   while goes_on do
-    local job, none = look(lane)
-    if not job then
-      no_job(turn, none)
+    local ok, job, none = pcall(next_weighed, lane)
+    if not ok then
+      give_up('lane ' .. lane, job, #plans)
+      set_aside(lane)
       break
     end
-    local ok, err = pcall(weigh, lane, job)
-    if not ok then
-      give_up('lane ' .. lane, err, #plans)
-      set_aside(lane)
+    if not job then
+      no_job(turn, none)
       break
     end
     turn.limits = job.limits
