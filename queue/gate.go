@@ -298,9 +298,9 @@ func (g *gate) call(ctx context.Context, h *handler, job *Running, early *decode
 	called, began := g.clock.now(), time.Now()
 	g.sending.Add(1)
 	err := told(h.protected(callCtx, job.task.Payload))
-	g.sending.Add(-1)
-	current.endProgress()
 	took, answer := time.Since(began), answerOf(err)
+	g.sending.Add(-1)
+	current.endProgress() // waits for a report that is being written
 	cutOff := canceled(ctx, err)
 	if cutOff {
 		answer = lifecycle.AnswerUnknown

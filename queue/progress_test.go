@@ -6,11 +6,15 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
@@ -108,6 +112,50 @@ func TestProgressIsRare(t *testing.T) {
 		r.end()
 		if want := []int{0, 20, 40, 49}; !slices.Equal(written, want) {
 			t.Errorf("written: %v; want %v", written, want)
+		}
+	})
+}
+
+// slowWrites rejects every command, after a while.
+type slowWrites struct{}
+
+func (slowWrites) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (slowWrites) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(context.Context, redis.Cmder) error {
+		time.Sleep(3 * time.Second)
+		return errors.New("it is not written")
+	}
+}
+
+func (slowWrites) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestProgressIsNoPartOfTheCall: a report that is on its way to Redis when the call ends does not make the call longer.
+func TestProgressIsNoPartOfTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redis.NewClient(&redis.Options{})
+		defer client.Close()
+		client.AddHook(slowWrites{})
+		seen := newCounter()
+		g := &gate{queue: "q", redis: client, observer: seen, logger: discardLogger(), clock: &redisClock{}, sending: &atomic.Int64{}, limits: &effective.Calendars{Queue: "q", Redis: client}}
+		h := &handler{timeout: time.Minute}
+		h.call = func(ctx context.Context, _ []byte) error {
+			if err := Progress(ctx, 50, ""); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait() // the report is on its way
+			time.Sleep(40 * time.Millisecond)
+			return nil
+		}
+		began := time.Now()
+		v := g.call(t.Context(), h, &Running{ID: "1", Kind: "call"}, nil)
+		if over := time.Since(began); over != 3*time.Second {
+			t.Errorf("the call was judged after %v; want when the report is written", over)
+		}
+		if v.took != 40*time.Millisecond || seen.calls[0].Took != v.took {
+			t.Errorf("it took %v, and %v for the observer; want 40ms", v.took, seen.calls[0].Took)
 		}
 	})
 }
