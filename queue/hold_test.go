@@ -92,6 +92,27 @@ func TestPauseScopes(t *testing.T) {
 	}
 }
 
+// TestUnreadableAudit: an entry that no program of ours wrote is an error that names it.
+func TestUnreadableAudit(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 0, limitsOf(), nil)
+	client := r.server.Client()
+	if _, err := operate.PauseJobs(t.Context(), client, r.queue, inspect.Scope{Tenant: "a"}, time.Time{}, ann); err != nil {
+		t.Fatal(err)
+	}
+	list := store.Key(r.queue, "audit:key:ann")
+	for _, text := range []string{"{}", "null", "{", `"pause"`} {
+		client.LPush(t.Context(), list, text)
+		if entries, err := operate.Audit(t.Context(), client, r.queue, 10); err == nil || !strings.Contains(err.Error(), "read the audit of queue") {
+			t.Errorf("%s: %+v, %v", text, entries, err)
+		}
+		client.LPop(t.Context(), list)
+	}
+	if entries, err := operate.Audit(t.Context(), client, r.queue, 10); err != nil || len(entries) != 2 {
+		t.Errorf("without it: %+v, %v; want the pause and the limits", entries, err)
+	}
+}
+
 // TestResumeAfterProvider: operators can also resume a provider's pause, with the buckets
 // that it stopped.
 func TestResumeAfterProvider(t *testing.T) {

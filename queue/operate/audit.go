@@ -155,7 +155,11 @@ func Audit(ctx context.Context, client redis.UniversalClient, queue string, n in
 				return fail(err)
 			}
 			// An act in several partitions has the same entry in each, but for the count at its end.
-			act := text[:strings.LastIndexByte(text, ':')]
+			end := strings.LastIndexByte(text, ':')
+			if end < 0 {
+				return fail(fmt.Errorf("%q is no entry", text))
+			}
+			act := text[:end]
 			if i, there := known[act]; there {
 				entries[i].Count += e.Count
 				continue
