@@ -215,6 +215,36 @@ func TestCancelWithFollowUps(t *testing.T) {
 	}
 }
 
+// TestCancelFreesOnePermit: a job with follow-ups that holds a permit is cancelled, and one lane goes on instead of it.
+func TestCancelFreesOnePermit(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(inFlight(1)), nil)
+	client, d := r.server.Client(), r.dispatcher()
+	id := r.add(t, nil)
+	client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_next", "{}")
+	r.release(t, d, 1)
+	for _, tenant := range []string{"b", "c"} {
+		r.add(t, func(job *Job) { job.Tenant = tenant })
+	}
+	r.release(t, d, 10)
+	r.giveBack(t, id)
+	held := func() []int64 {
+		return []int64{client.ZCard(t.Context(), store.Key(r.queue, "permits:x:")).Val(), client.SCard(t.Context(), store.Key(r.queue, "blocked:x:")).Val()}
+	}
+	if n := held(); n[0] != 1 || n[1] != 2 {
+		t.Fatalf("%d permits are taken, and %d lanes wait for one; want 1 and 2", n[0], n[1])
+	}
+	if _, err := operate.Apply(t.Context(), client, r.queue, operate.Cancel, operate.Filter{ID: id}, ann, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := held(); n[0] != 0 || n[1] != 1 {
+		t.Errorf("%d permits are taken, and %d lanes wait for one; want 0 and 1", n[0], n[1])
+	}
+	if permits, waits := r.field(t, id, "hg_permits"), client.HGet(t.Context(), store.TenantsKey(r.queue), "a").Val(); permits != "" || store.ReadCounts(waits).Waiting != 0 {
+		t.Errorf("it holds %q, and the counts of its tenant are %q", permits, waits)
+	}
+}
+
 // TestVerbsAndKeys: a key with KeyUntil Ended is free when its job is cancelled, and
 // taken again when the job is retried.
 func TestVerbsAndKeys(t *testing.T) {

@@ -60,7 +60,7 @@ local function cancel(id, job, reason, now)
   event(id, tenant_of(job.lane), escape(message_kind(job.msg)), 'cancelled', '',
     run_write({outcome = 'cancelled', attempt = failed, reason = clip(reason, 300)}))
   if job.follows then
-    end_waiting(id, 'cancelled', reason, now, log)
+    end_waiting(id, 'cancelled', reason, log)
   else
     plan('HSET', key, 'hg_outcome', 'cancelled', 'hg_error', reason, 'msg', message_failed(job.msg, reason, now),
       'hg_log', log, 'hg_released', '')

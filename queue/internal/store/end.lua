@@ -15,11 +15,9 @@ local function mark_failed(key, text, log)
 end
 
 -- end_waiting ends a job that no worker holds and that its caller has removed from where
--- it waited. A worker puts the job away and enqueues its follow-ups.
-local function end_waiting(id, outcome, reason, now, log)
-  local key = task_key(id)
-  mark_failed(key, outcome .. ' ' .. reason, log)
-  free_permits(id, read('HGET', key, 'hg_permits'), now)
+-- it waited, and whose permits it has freed. A worker puts the job away and enqueues its follow-ups.
+local function end_waiting(id, outcome, reason, log)
+  mark_failed(task_key(id), outcome .. ' ' .. reason, log)
   pend(id)
 end
 
