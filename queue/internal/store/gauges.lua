@@ -67,7 +67,7 @@ end
 if #heads > 0 then size = size + tasks_bytes(heads, waiting) + lists / #heads * glance(0, 'SCARD', asynq .. 'groups') end
 for _, n in ipairs({
   number(glance(0, 'GET', asynq .. 'processed')), number(glance(0, 'GET', asynq .. 'failed')), read('EXISTS', asynq .. 'paused'),
-  math.floor(since / 1000), math.floor(size), faults, sums[3] or 0, (sums[4] or 0) * 64,
+  math.floor(since / 1000), math.floor(size), faults, sums[3] or 0, (sums[4] or 0) * SIZE_UNIT,
   number(glance(0, 'HGET', headgate .. 'totals', 'direct')),
 }) do counts[#counts + 1] = n end
 
