@@ -183,7 +183,7 @@ func (c *Client) ask(ctx context.Context, a accepted, in *directIn, ahead, near 
 		defer cancel()
 		sent = boottime.Now()
 		args := seen.append([]any{a.home, calendars, near.Microseconds(), ahead.Microseconds(), a.layout,
-			p.id, a.tenant, a.attributesOfLane(), a.cost, a.costs, directLease.Microseconds(), in.born.Load()})
+			p.id, a.tenant, a.attributesOfLane(), a.cost, a.costs, store.DirectLease.Microseconds(), in.born.Load()})
 		reply, err = store.DirectScript.RunUntilDone(ctx, c.redis, store.ScriptKeys(a.home), args...)
 		return err
 	})

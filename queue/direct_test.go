@@ -191,7 +191,7 @@ func TestDirectConcurrency(t *testing.T) {
 	r.sweep(t, 3)
 	key := store.Key(r.queue, "permits:one:")
 	ends := client.ZScore(t.Context(), key, p.id).Val()
-	if now, err := store.Time(t.Context(), client, key); err != nil || ends < float64(now.Add(directLease-time.Minute/2).UnixMicro()) || ends > float64(now.Add(directLease).UnixMicro()) {
+	if now, err := store.Time(t.Context(), client, key); err != nil || ends < float64(now.Add(store.DirectLease-time.Minute/2).UnixMicro()) || ends > float64(now.Add(store.DirectLease).UnixMicro()) {
 		t.Errorf("the place ends at %.0f, %v", ends, err)
 	}
 	if _, err := p.end(t.Context(), "renew", fmt.Sprint(time.Hour.Microseconds())); err != nil {

@@ -16,12 +16,8 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-const (
-	// directLease is how long the permits of a call that is not in a queue outlive a process that does
-	// not renew them any more.
-	directLease = 30 * time.Second
-	directRenew = directLease / 3
-)
+// directRenew is how often the permits of a call that is not in a queue are renewed.
+const directRenew = store.DirectLease / 3
 
 // Permit is the permission for one call that its program makes itself. The first of
 // [Permit.Cancel], [Permit.Settle] and [Permit.Release] ends it, and later ones do nothing. If the
@@ -59,7 +55,7 @@ func (p *Permit) renew() {
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	go every(ctx, directRenew, func() {
-		_, _ = p.end(ctx, "renew", fmt.Sprint(directLease.Microseconds())) // the next one will do
+		_, _ = p.end(ctx, "renew", fmt.Sprint(store.DirectLease.Microseconds())) // the next one will do
 	})
 }
 

@@ -211,9 +211,6 @@ func pauseKept(text string) int64 {
 	return until
 }
 
-// directLasts is how long the permit of a direct call lasts that moves, as one that was just renewed.
-const directLasts = 30 * time.Second
-
 // values adds the writes that copy strings, lists and the permits of direct calls.
 func (c *carrier) values(ctx context.Context, names []string, to *writes) error {
 	for some := range slices.Chunk(names, atATime) {
@@ -286,7 +283,7 @@ func (c *carrier) copies(ctx context.Context, names []string, to *writes) error 
 			if err != nil {
 				return err
 			}
-			lapse := now.Add(directLasts)
+			lapse := now.Add(store.DirectLease)
 			for some := range slices.Chunk(permits[i].Val(), atATime) {
 				words := []any{"ZADD", name}
 				for _, one := range some {
@@ -294,7 +291,7 @@ func (c *carrier) copies(ctx context.Context, names []string, to *writes) error 
 				}
 				to.add(words...)
 			}
-			to.add("PEXPIRE", name, max(left[i].Val(), directLasts+2*time.Second).Milliseconds())
+			to.add("PEXPIRE", name, max(left[i].Val(), store.DirectLease+2*time.Second).Milliseconds())
 			continue
 		default:
 			continue

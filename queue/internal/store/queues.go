@@ -66,6 +66,10 @@ const MaxEventReason = 300
 // counts.
 const Horizon = 150 * time.Millisecond
 
+// DirectLease is how long the permits of a call that is not in a queue outlive a process that does not renew
+// them any more. Permits that move to another partition last as long as those that were just renewed.
+const DirectLease = 30 * time.Second
+
 // RoutesKey is the key of the hash that maps each kind to its queue. In a Cluster it is on the node of
 // [asynqwire.Queues], so that clients need one node besides those of their tenants.
 const RoutesKey = "headgate:{asynq:queues}:routes"
