@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -9,6 +10,7 @@ import (
 	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 )
@@ -111,6 +113,52 @@ func TestSweepKnowsListedKinds(t *testing.T) {
 	}
 	if n := store.ReadCounts(client.HGet(ctx, store.TenantsKey(r.queue), "a").Val()).Waiting; n != 4 {
 		t.Errorf("%d jobs wait, want 4", n)
+	}
+}
+
+// TestSweepOfManyEndpoints: the sweep of a tenant looks at some of its lanes in a call, and at all of them in the end.
+func TestSweepOfManyEndpoints(t *testing.T) {
+	t.Parallel()
+	const most = 3000
+	server := redistest.Start(t)
+	r := startRigAt(t, server.Redis(), -1, limitsOf(perTenant(100)), nil)
+	client, ctx := server.Client(), t.Context()
+	pipe := client.Pipeline()
+	for i := range most {
+		for _, tenant := range []string{"a", "b"} {
+			lane := fmt.Sprintf("%s;kind=call;endpoint=e%d", tenant, i)
+			pipe.SAdd(ctx, asynqwire.Key(r.queue, "groups"), lane)
+			pipe.ZAdd(ctx, asynqwire.Key(r.queue, "g:"+lane), zOf(lane, 1))
+		}
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		t.Fatal(err)
+	}
+	client.ZRange(ctx, store.Key(r.queue, "waiting"), 0, 0) // the count of commands begins with the first
+	for cursor, slices := "0", 0; ; {
+		before := called(t, client, "zrange")
+		next, err := effective.SweepSlice(ctx, client, r.queue, "a", cursor, "", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices++
+		if n := called(t, client, "zrange") - before; n > 400 {
+			t.Errorf("slice %d looks at %d lanes", slices, n)
+		}
+		if cursor = next; cursor == "0" {
+			break
+		}
+	}
+	for tenant, want := range map[string]int{"a": most, "b": 0} {
+		lanes, n := client.ZRange(ctx, store.Key(r.queue, "waiting"), 0, -1).Val(), 0
+		for _, lane := range lanes {
+			if strings.HasPrefix(lane, tenant+";") {
+				n++
+			}
+		}
+		if n != want {
+			t.Errorf("%d lanes of tenant %s wait; want %d", n, tenant, want)
+		}
 	}
 }
 

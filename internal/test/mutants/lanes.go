@@ -119,6 +119,10 @@ var laneMutants = []mutant{
 		"queue/internal/store/lanes.lua", `if slot <= 0 then return end`, ``,
 		"missing condition", "a job without a slot gives nothing back", "queue TestExpiredJob",
 	},
+	{
+		"queue/internal/store/sweep.lua", `if slice[1] == '0' or #slice[2] >= ENOUGH then break end`, `if slice[1] == '0' then break end`,
+		"missing condition", "the sweep of a tenant with many lanes looks at some of them in a call", "queue TestSweepOfManyEndpoints",
+	},
 
 	// dispatch.lua.
 	{

@@ -15,8 +15,8 @@
 -- ARGV[4]   the tenant whose lanes are asked, escaped; '' for all
 -- ARGV[5]   '1': also correct counts and permits, and delete pauses and virtual times
 -- Returns   {cursor, moved}
--- Bound: a slice has some 100 lanes of up to 16 limits; for one tenant 2,000 names, of which
--- only its lanes are asked. For counts it asks some 6,000 lanes for their length, and it looks at some 100 virtual
+-- Bound: a slice has some 100 lanes of up to 16 limits; for one tenant up to 2,000 names, of which
+-- only its lanes are asked, some 300 at most. For counts it asks some 6,000 lanes for their length, and it looks at some 100 virtual
 -- times.
 -- Full memory: it runs (allow-oom), so that lanes wake and drain. A lane is in one of the sets,
 -- whichever it is, and the names of kinds are at most some 1,000.
@@ -162,11 +162,19 @@ local function forget_finishes()
   if slice[1] ~= (known[3] or '0') then plan('HSET', vtime, '*swept', slice[1]) end
 end
 
+-- The lanes of one tenant may be few among many, or nearly all.
+local NAMES, STEP, ENOUGH = 2000, 200, 100
 local slice
 if tenant_wanted == '' then
-  slice = read('SSCAN', asynq .. 'groups', ARGV[2], 'COUNT', 100)
+  slice = read('SSCAN', asynq .. 'groups', ARGV[2], 'COUNT', ENOUGH)
 else
-  slice = read('SSCAN', asynq .. 'groups', ARGV[2], 'MATCH', tenant_wanted .. '*', 'COUNT', 2000)
+  slice = {ARGV[2], {}}
+  for _ = 1, NAMES / STEP do
+    local step = read('SSCAN', asynq .. 'groups', slice[1], 'MATCH', tenant_wanted .. '*', 'COUNT', STEP)
+    slice[1] = step[1]
+    for _, lane in ipairs(step[2]) do table.insert(slice[2], lane) end
+    if slice[1] == '0' or #slice[2] >= ENOUGH then break end
+  end
 end
 local sums = false
 if mends then sums = learn_kinds(slice[2], ARGV[2] == '0', slice[1] == '0') end
