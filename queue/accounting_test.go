@@ -271,7 +271,7 @@ func (m *accounting) round(t *testing.T) {
 	run := m.runs.Add(maxHanded) - maxHanded + 1
 	before := m.now()
 	reply, err := store.DispatchScript.Run(context.Background(), m.client, store.ScriptKeys(modelQueue), modelQueue, maxHanded, maxHanded,
-		store.Horizon.Microseconds(), pickup.Microseconds(), "", "", time.Minute.Microseconds(), worker, run, 0, -1, leadLasts.Milliseconds())
+		store.Horizon.Microseconds(), pickup.Microseconds(), "", ",call,", time.Minute.Microseconds(), worker, run, 0, -1, leadLasts.Milliseconds())
 	if err != nil {
 		t.Fatal(err)
 	}

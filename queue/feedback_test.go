@@ -188,7 +188,8 @@ func TestPauses(t *testing.T) {
 	a := r.add(t, nil)
 	b := r.add(t, func(job *Job) { job.Tenant = "b" })
 	other := r.add(t, func(job *Job) { job.Tenant, job.Kind = "b", "other" })
-	client := r.server.Client()
+	client, d := r.server.Client(), r.dispatcher()
+	d.kinds = ",call,other,"
 	until := fmt.Sprint(time.Now().Add(time.Hour).UnixMicro(), " operator a test")
 	for _, test := range []struct {
 		scope string
@@ -198,7 +199,7 @@ func TestPauses(t *testing.T) {
 	} {
 		client.HSet(t.Context(), store.Key(r.queue, "pauses"), test.scope, until)
 		r.add(t, nil)
-		ids := r.release(t, r.dispatcher(), 100)
+		ids := r.release(t, d, 100)
 		goes := slices.DeleteFunc(ids, func(id string) bool { return id != a && id != b && id != other })
 		slices.Sort(goes)
 		slices.Sort(test.goes)
@@ -373,6 +374,7 @@ func TestSendWindow(t *testing.T) {
 				t.Fatal(err)
 			}
 			d := r.dispatcher()
+			d.kinds = ",call,other,"
 			held := r.add(t, nil)
 			free := map[string]string{
 				"tenant": r.add(t, func(job *Job) { job.Tenant = "b" }),

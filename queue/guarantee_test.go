@@ -46,7 +46,7 @@ func startHours(t *testing.T, limit limits.Limit, tenants map[string]limits.Tena
 	h := &hours{rig: startRig(t, 0, set, nil), of: map[string]string{}, step: time.Hour}
 	client := dialed(t, h.server, h.clock.Dial)
 	h.d = h.dispatcher()
-	h.d.redis, h.d.limits.Redis = client, client
+	h.d.kinds, h.d.redis, h.d.limits.Redis = ",call,other,third,", client, client
 	h.clock.Stop()
 	now := h.clock.Now()
 	h.clock.Step(now.Truncate(time.Hour).Add(61 * time.Minute).Sub(now)) // not at its end

@@ -30,10 +30,10 @@ func (r *rig) looks(t *testing.T, d *dispatcher, seen *counter) int {
 	return seen.outcomes("round")
 }
 
-// leads checks who leads the queue, among workers of any kind.
+// leads checks who leads the queue, among workers of the kind call.
 func (r *rig) leads(t *testing.T, want string) {
 	t.Helper()
-	role := store.Key(r.queue, "lead:")
+	role := store.Key(r.queue, "lead:,call,")
 	who, left := r.server.Client().Get(t.Context(), role).Val(), r.server.Client().PTTL(t.Context(), role).Val()
 	longest := leadLasts
 	if want == dispatchedByAll {

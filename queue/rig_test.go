@@ -347,11 +347,11 @@ func (r *rig) add(t *testing.T, edit func(*Job)) string {
 	return receipt.ID
 }
 
-// dispatcher returns a dispatcher without a worker, for tests that release jobs themselves.
+// dispatcher returns a dispatcher of jobs of the kind call, without a worker, for tests that release jobs themselves.
 func (r *rig) dispatcher() *dispatcher {
 	client := r.server.Client()
 	return &dispatcher{
-		queue: r.queue, worker: "w", runs: &atomic.Int64{}, hand: func([]handed) {}, redis: client, capacity: newCapacity(100), observer: NoObserver{},
+		queue: r.queue, worker: "w", kinds: ",call,", runs: &atomic.Int64{}, hand: func([]handed) {}, redis: client, capacity: newCapacity(100), observer: NoObserver{},
 		limits: &effective.Calendars{Queue: r.queue, Redis: client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, live: newLiveRuns(), roles: newRoles(client, "w"), sending: &atomic.Int64{}, poll: slowestDispatch, wakes: make(chan struct{}, 1), called: make(chan struct{}, 1), stepped: make(chan struct{}, 1),
 	}
 }

@@ -27,7 +27,7 @@ func TestTurnEndsWhereTheNextOneIsDue(t *testing.T) {
 	}
 	due := now.Add(25 * time.Second)
 	r.server.Client().ZAdd(t.Context(), store.Key(r.queue, "waiting"), redis.Z{Score: float64(due.UnixMicro()), Member: r.lane("b")})
-	reply, err := store.DispatchScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, 100, 100, time.Minute.Microseconds(), pickup.Microseconds(), "", "", time.Minute.Microseconds(), "w", 1, 0, maxAlone, leadLasts.Milliseconds(), 0)
+	reply, err := store.DispatchScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, 100, 100, time.Minute.Microseconds(), pickup.Microseconds(), "", ",call,", time.Minute.Microseconds(), "w", 1, 0, maxAlone, leadLasts.Milliseconds(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@
 -- ARGV[4]   horizon_us: how far ahead of now a slot may be
 -- ARGV[5]   pickup_us: how long after the reply a job's call begins
 -- ARGV[6]   calendars as JSON {id: [window starts]}, '' for none
--- ARGV[7]   the kinds that the caller handles, escaped, ',KIND,KIND,'; '' for any
+-- ARGV[7]   the kinds that the caller handles, escaped, ',KIND,KIND,'
 -- ARGV[8]   lease_us: how long the call of a probe may take
 -- ARGV[9]   the caller's id, ARGV[10] the number of its first run: the owner of the n-th
 --           job that is handed over is ID:(number + n - 1)
@@ -89,7 +89,7 @@ local handled, listed = {}, {}
 for _, name in ipairs(kinds) do listed[escape(name)] = true end
 local function handles(kind)
   if handled[kind] == nil then
-    handled[kind] = (ARGV[7] == '' or string.find(ARGV[7], ',' .. kind .. ',', 1, true) ~= nil) and (kinds[1] == nil or listed[kind] == true)
+    handled[kind] = string.find(ARGV[7], ',' .. kind .. ',', 1, true) ~= nil and (kinds[1] == nil or listed[kind] == true)
   end
   return handled[kind]
 end
@@ -458,7 +458,6 @@ local served = {}
 for kind in string.gmatch(ARGV[7], '[^,]+') do
   if handles(kind) then served[#served + 1] = kind end
 end
-if ARGV[7] == '' then served = read('SRANDMEMBER', unserved, MAX_LOOKS) end
 if served[1] and exists(unserved) then
   for i, there in ipairs(read('SMISMEMBER', unserved, unpack(served))) do
     if there == 1 then
