@@ -77,9 +77,11 @@ batch is taken to go where most jobs of the tenant wait.`,
 			return o.withQueue(cmd.Context(), name, func(client redis.UniversalClient) error {
 				ctx, out := cmd.Context(), cmd.OutOrStdout()
 				if o.json {
-					return printChange(ctx, out, client, "", http.MethodPost, nil, map[string]any{
-						"tenant": batch.Tenant, "jobs": batch.Jobs, "kind": batch.Kind, "cost": batch.Cost, "attributes": batch.Attributes, "payload": batch.Payload,
-					}, "queues", name, "estimate")
+					body := map[string]any{"tenant": batch.Tenant, "jobs": batch.Jobs, "kind": batch.Kind, "cost": batch.Cost, "attributes": batch.Attributes}
+					if batch.Payload != nil {
+						body["payload"] = batch.Payload
+					}
+					return printChange(ctx, out, client, "", http.MethodPost, nil, body, "queues", name, "estimate")
 				}
 				e, err := inspect.New(client).Estimate(ctx, name, batch)
 				if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,5 +76,26 @@ func TestEstimate(t *testing.T) {
 	out, errText, code = enqueue(t, "", "estimate", "--redis", url, "--queue", "calls", "--tenant", "acme", "--kind", "call", "--jobs", "50000")
 	if code != exitOK || !strings.HasPrefix(out, "first call now, last call at ") || !strings.Contains(out, `held by limit "tenant" (10/s)`) {
 		t.Errorf("%q %q %d", out, errText, code)
+	}
+}
+
+// As JSON, the estimate is that of the text: without a payload the batch goes where most jobs wait.
+func TestEstimateWithoutPayload(t *testing.T) {
+	url, client := own(t)
+	c := queue.NewClient(client)
+	for range 3 {
+		if _, err := c.Enqueue(t.Context(), queue.Job{Kind: "webhook", Tenant: "acme", Payload: json.RawMessage(`{"url":"https://hooks.example.com/"}`)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	batch := []string{"estimate", "--redis", url, "--queue", "calls", "--tenant", "acme", "--kind", "webhook", "--jobs", "100"}
+	for name, payload := range map[string][]string{"none": nil, "null": {"--payload", "null"}} {
+		args := append(slices.Clone(batch), payload...)
+		if out, errText, code := enqueue(t, "", args...); code != exitOK || !strings.Contains(out, " 3 waiting before them") {
+			t.Errorf("payload %s: %q %q %d", name, out, errText, code)
+		}
+		if out, errText, code := enqueue(t, "", append(args, "--json")...); code != exitOK || !strings.Contains(out, `"waiting":3`) {
+			t.Errorf("payload %s, as JSON: %q %q %d", name, out, errText, code)
+		}
 	}
 }

@@ -197,6 +197,24 @@ func TestEstimate(t *testing.T) {
 	r.want(404, "", "POST", "/queues/none/estimate", `{"tenant":"acme","jobs":1}`)
 }
 
+// A payload of null is none, as in a job: the batch goes where most jobs of the tenant wait.
+func TestEstimateWithoutPayload(t *testing.T) {
+	r := newRig(t, redistest.Shared(t), nil)
+	r.publish(throttle.PerSecond(10))
+	for n := range 3 {
+		r.want(202, "", "POST", "/jobs", fmt.Sprintf(`{"queue":%q,"kind":"webhook","tenant":"acme","payload":{"url":"https://hooks.example.com/","body":%d}}`, r.queue, n))
+	}
+	at := "/queues/" + r.queue + "/estimate"
+	const absent = `{"tenant":"acme","kind":"webhook","jobs":100}`
+	// What the server read before the jobs came is used for a moment.
+	for end := time.Now().Add(time.Minute); r.want(200, "", "POST", at, absent).get(t, "waiting") != 3.0 && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	r.want(200, `"waiting":3`, "POST", at, absent)
+	r.want(200, `"waiting":3`, "POST", at, `{"tenant":"acme","kind":"webhook","jobs":100,"payload":null}`)
+	r.want(200, `"waiting":0`, "POST", at, `{"tenant":"acme","kind":"webhook","jobs":100,"payload":{"url":"https://other.example.com/"}}`)
+}
+
 // A change of a limit is shown before it is made, and stands in the audit after.
 func TestLimits(t *testing.T) {
 	r := newRig(t, redistest.Shared(t), nil)

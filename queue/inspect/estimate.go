@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -179,9 +180,9 @@ type Batch struct {
 	Costs      map[string]int64  // of each job by unit, as in [queue.Job]
 	Attributes map[string]string // as in [queue.Job]
 
-	// Payload is that of one of the jobs, as JSON; nil: not known. Each receiver of webhooks
-	// has jobs waiting of its own. Without a payload they are taken to go where most jobs of
-	// the tenant wait.
+	// Payload is that of one of the jobs, as JSON; nil or null: not known. Each receiver of
+	// webhooks has jobs waiting of its own. Without a payload they are taken to go where most
+	// jobs of the tenant wait.
 	Payload json.RawMessage
 }
 
@@ -228,6 +229,9 @@ func (in *Inspector) Estimate(ctx context.Context, queue string, batch Batch) (B
 		return fail(validation.Field("cost", fmt.Sprintf("%d: a call costs at least 1", batch.Cost)))
 	case reason != "":
 		return fail(validation.Field("attributes", reason))
+	}
+	if string(bytes.TrimSpace(batch.Payload)) == "null" {
+		batch.Payload = nil // as of a caller that writes out the fields it has no values for
 	}
 	if batch.Payload != nil && !json.Valid(batch.Payload) {
 		return fail(validation.Field("payload", "it is not JSON"))
