@@ -136,7 +136,11 @@ func bulk(cmd *cobra.Command, o *options, name string, f bulkFlags) error {
 		return err
 	}
 	if runErr != nil {
-		return oneLine(errors.Join(fmt.Errorf("stopped after line %d: %w; running the same file again is safe", run.last, runErr), keepErr))
+		err := oneLine(errors.Join(fmt.Errorf("stopped after line %d: %w; running the same file again is safe", run.last, runErr), keepErr))
+		if run.Accepted+run.Existing+run.Rejected > 0 || cmd.Context().Err() != nil {
+			return partialError{err}
+		}
+		return err
 	}
 	if keepErr != nil {
 		return oneLine(keepErr)

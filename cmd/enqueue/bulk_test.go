@@ -278,7 +278,7 @@ func TestBulkFromSilentPipe(t *testing.T) {
 	cancel(errors.New("a signal"))
 	r := <-ended
 	to.Close() // lets the reader go
-	if r.code != exitFailure || !strings.Contains(r.errText, "stopped after line 1: interrupted: a signal; running the same file again is safe") || !strings.Contains(r.out, "1 accepted") {
+	if r.code != exitPartial || !strings.Contains(r.errText, "stopped after line 1: interrupted: a signal; running the same file again is safe") || !strings.Contains(r.out, "1 accepted") {
 		t.Errorf("%+v", r)
 	}
 
@@ -325,7 +325,7 @@ func TestBulkWhenRepliesAreLost(t *testing.T) {
 	write(10, 10)
 	to.Close()
 	r := <-ended
-	if r.code != exitFailure || !strings.Contains(r.errText, "stopped after line 10: ") || !strings.Contains(r.errText, "running the same file again is safe") ||
+	if r.code != exitPartial || !strings.Contains(r.errText, "stopped after line 10: ") || !strings.Contains(r.errText, "running the same file again is safe") ||
 		!strings.Contains(r.errText, "not known") || !strings.Contains(r.out, "10 accepted") || strings.Contains(r.errText, "\n") {
 		t.Errorf("%+v", r)
 	}

@@ -44,7 +44,8 @@ func root() *cobra.Command {
 retry or run jobs and change limits. Each change needs a reason; "enqueue audit" lists them.
 
 Exit codes: 0 success, 1 failure, 2 a mistake in the arguments or in the job, 3 partly done:
-some lines were rejected, some queues did not answer, or the command was interrupted.`,
+some lines were rejected, some queues did not answer, or the command was interrupted or lost
+Redis half-way.`,
 	}, sendCommand(&o), bulkCommand(&o), statusCommand(&o), tenantsCommand(&o), limitsCommand(&o),
 		pauseCommand(&o), resumeCommand(&o), unregisterCommand(&o), auditCommand(&o), periodicCommand(&o), explainCommand(&o), conformanceCommand(&o), failuresCommand(&o), jobsCommand(&o), workersCommand(&o), estimateCommand(&o), endpointsCommand(&o), serveCommand(&o), program.HealthcheckCommand(`"enqueue serve"`, program.Read[serveConfig]), keysCommand(&o))
 	root.AddCommand(verbCommands(&o)...)
