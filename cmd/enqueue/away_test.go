@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -59,6 +60,25 @@ func TestStatusWithoutANode(t *testing.T) {
 	if stop(); pages < 2 {
 		t.Errorf("it watches for %d pages", pages)
 	}
+	_ = reader.Close()
+
+	out, errText, code = enqueue(t, "", "status", "--json", "--redis", url)
+	if code != exitPartial || !json.Valid([]byte(out)) || !strings.Contains(out, fmt.Sprintf(`"queue":%q`, served)) || !strings.Contains(errText, fmt.Sprintf("queue %q", away)) {
+		t.Errorf("%s%s exit code %d\nwant JSON with queue %q, and an error of queue %q", out, errText, code, served, away)
+	}
+	watching, unwatch := context.WithCancel(t.Context())
+	defer unwatch()
+	reader, writer = io.Pipe()
+	go func() {
+		writer.CloseWithError(watchStatus(watching, &options{redisURL: url, json: true}, "", 0, time.Millisecond, writer))
+	}()
+	for decoder, pages := json.NewDecoder(reader), 0; pages < 2; pages++ {
+		var page struct{ Queues []struct{ Queue string } }
+		if err := decoder.Decode(&page); err != nil || len(page.Queues) == 0 {
+			t.Fatalf("page %d as JSON: %+v, %v", pages, page, err)
+		}
+	}
+	unwatch()
 	_ = reader.Close()
 
 	for _, command := range [][]string{{"tenants"}, {"failures"}, {"limits", "show"}, {"audit"}} {

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -75,7 +77,9 @@ func watchStatus(ctx context.Context, o *options, name string, top int, every ti
 		page.WriteString(clearScreen)
 		err := status(ctx, o, name, top, &page)
 		if unread, ok := errors.AsType[partialError](err); ok { // their nodes may come back
-			fmt.Fprintln(&page, unread)
+			if !o.json { // which says so itself
+				fmt.Fprintln(&page, unread)
+			}
 			err = nil
 		}
 		if err != nil {
@@ -161,7 +165,29 @@ func statusJSON(ctx context.Context, o *options, name string, out io.Writer) err
 		return err
 	}
 	defer client.Close()
-	return printAnswer(ctx, out, client, nil, "queues")
+	text, err := answer(ctx, client, "", http.MethodGet, nil, nil, "queues")
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(out, "%s\n", text); err != nil {
+		return err
+	}
+	var all struct {
+		Queues []struct {
+			Queue     string
+			Scheduled *int64 // left out of a queue that could not be read
+		}
+	}
+	if err := json.Unmarshal(text, &all); err != nil {
+		return err
+	}
+	var unread []error
+	for _, q := range all.Queues {
+		if q.Scheduled == nil {
+			unread = append(unread, fmt.Errorf("queue %q could not be read, so its figures are not known", q.Queue))
+		}
+	}
+	return partly(unread)
 }
 
 // printLimitsFiles names the workers whose limits file is not in effect.
