@@ -83,12 +83,30 @@ func showConformance(cmd *cobra.Command, client redis.UniversalClient, q conform
 	if err != nil {
 		return err
 	}
+	notes := out
 	if q.csv {
-		return conformanceAsCSV(out, c)
+		notes = cmd.ErrOrStderr()
 	}
 	if !c.Counts {
-		fmt.Fprintf(out, "queue %s does not count its calls: say \"conformance: true\" for it in the limits file\n", printable(q.queue))
+		fmt.Fprintf(notes, "queue %s does not count its calls: say \"conformance: true\" for it in the limits file\n", printable(q.queue))
 	}
+	show := conformanceAsTable
+	if q.csv {
+		show = conformanceAsCSV
+	}
+	if err := show(out, c); err != nil {
+		return err
+	}
+	if more := c.Total - len(c.Buckets); more > 0 {
+		fmt.Fprintf(notes, "and %d more that kept further below their limits (-n)\n", more)
+	}
+	if len(c.Missed) > 0 {
+		fmt.Fprintf(notes, "some calls were not counted in %d of these hours, the latest %s\n", len(c.Missed), c.Missed[len(c.Missed)-1].Local().Format("2006-01-02 15:04"))
+	}
+	return nil
+}
+
+func conformanceAsTable(out io.Writer, c inspect.Conformance) error {
 	if len(c.Buckets) == 0 {
 		_, err := fmt.Fprintln(out, "no call was counted in this time")
 		return err
@@ -103,16 +121,7 @@ func showConformance(cmd *cobra.Command, client redis.UniversalClient, q conform
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\n", printable(b.Limit), printable(owner(b)), window(b), most, allowed, hour.At.Local().Format("2006-01-02 15:04"), verdict)
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	if more := c.Total - len(c.Buckets); more > 0 {
-		fmt.Fprintf(out, "and %d more that kept further below their limits (-n)\n", more)
-	}
-	if len(c.Missed) > 0 {
-		fmt.Fprintf(out, "some calls were not counted in %d of these hours, the latest %s\n", len(c.Missed), c.Missed[len(c.Missed)-1].Local().Format("2006-01-02 15:04"))
-	}
-	return nil
+	return w.Flush()
 }
 
 // worst returns the hour in which a limit was exceeded most, or else came nearest to it.

@@ -47,6 +47,13 @@ func TestConformance(t *testing.T) {
 	if code != exitOK || err != nil || len(rows) != 4 || rows[2][1] != "acme" || rows[2][4] != "20" || rows[1][7] != "9" || !strings.Contains(rows[1][9], "ann changed it") {
 		t.Errorf("%q %q %d, %v", rows, errText, code, err)
 	}
+	if !strings.HasPrefix(errText, "queue calls does not count its calls") || !strings.Contains(errText, "\nsome calls were not counted in 1 of these hours") || strings.Contains(errText, " more that kept") {
+		t.Errorf("beside the CSV: %q", errText)
+	}
+	out, errText, code = show("--csv", "-n", "2")
+	if rows, err := csv.NewReader(strings.NewReader(out)).ReadAll(); code != exitOK || err != nil || len(rows) != 3 || !strings.Contains(errText, "\nand 1 more that kept further below their limits (-n)\n") {
+		t.Errorf("two of three as CSV: %q %q %d, %v", rows, errText, code, err)
+	}
 	out, errText, code = show("--json", "--tenant", "zoe", "--limit", "tenant")
 	var answer struct {
 		Buckets []struct{ Values map[string]string }
