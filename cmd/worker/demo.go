@@ -44,6 +44,9 @@ const (
 	readyEvery = 10 * time.Millisecond
 	titleEvery = 20 // lines
 
+	unansweredFor = 30 * time.Second // until the demo gives up; the client repeats no request for longer
+	slowAnswer    = 5 * time.Second
+
 	// maxWaiting of a tenant: enough for a backlog, and no more however long
 	// the demo runs.
 	maxWaiting = 250
@@ -116,13 +119,22 @@ func (d *demo) topUp(ctx context.Context) error {
 			jobs = append(jobs, d.providers.job(t, d.made[t.name]))
 		}
 	}
-	for _, result := range d.enqueue.EnqueueMany(ctx, jobs) {
-		if result.Err != nil {
-			return fmt.Errorf("enqueue demo traffic: %w", result.Err)
-		}
-		d.sent++
+	// Only the client can ask again without enqueueing a job twice, so it is given the time for that.
+	asking, stop := context.WithTimeout(ctx, unansweredFor)
+	defer stop()
+	results := d.enqueue.EnqueueMany(asking, jobs)
+	if took := time.Since(now); took > slowAnswer {
+		fmt.Fprintf(d.out, "%4.0fs  waited %.1f s for Redis to take the jobs\n", time.Since(d.began).Seconds(), took.Seconds())
 	}
-	return nil
+	var failed error
+	for _, result := range results {
+		if result.Err == nil {
+			d.sent++
+		} else if failed == nil {
+			failed = fmt.Errorf("enqueue demo traffic: %w", result.Err)
+		}
+	}
+	return failed
 }
 
 // use is what became of a limit: what its provider accepted, what it would have

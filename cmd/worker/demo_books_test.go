@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
+	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,6 +57,55 @@ func TestDevOutlastsAnUnansweredQuestion(t *testing.T) {
 	if len(before) == 0 || !maps.Equal(d.waiting, before) {
 		t.Errorf("%v wait; known was %v", d.waiting, before)
 	}
+}
+
+// TestDevOutlastsAnUnansweredEnqueue: worker dev asks for half a minute whether Redis has taken its jobs, and one that
+// was taken without an answer is one job of its own in the account.
+func TestDevOutlastsAnUnansweredEnqueue(t *testing.T) {
+	d, out := startDemo(t)
+	lossy := &lossy{}
+	d.client.AddHook(lossy)
+	began := time.Now()
+	if err := d.topUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if lossy.lost.Load() == 0 || lossy.end.Before(began.Add(30*time.Second)) {
+		t.Errorf("%d answers were lost; the last is waited for until %v after the beginning", lossy.lost.Load(), lossy.end.Sub(began))
+	}
+	own := 0
+	for _, n := range d.made {
+		own += n
+	}
+	err := d.account(t.Context())
+	want := fmt.Sprintf("  jobs: %d enqueued, 0 done, 0 failed for good, %d still waiting, 0 called twice, 0 unaccounted for\n", own, own)
+	if err != nil || !strings.Contains(out.String(), want) {
+		t.Errorf("%v\n%s\nwant %s", err, out, want)
+	}
+}
+
+// lossy is a Redis of which the first answer to a script is lost.
+type lossy struct {
+	redis.Hook
+	lost atomic.Int64
+	end  time.Time // of the patience of whoever asked
+}
+
+func (l *lossy) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *lossy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if err == nil && strings.HasPrefix(cmd.Name(), "eval") && l.lost.CompareAndSwap(0, 1) {
+			l.end, _ = ctx.Deadline()
+			err = &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+func (l *lossy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }
 
 // silent is a Redis that does not answer in time.
