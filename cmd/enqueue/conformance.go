@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/operate"
@@ -53,7 +54,7 @@ Calls are counted while the limits file says "conformance: true" for their queue
 	cmd.Flags().StringVar(&q.queue, "queue", "", "the queue (required)")
 	cmd.Flags().StringVar(&q.tenant, "tenant", "", "only limits per tenant, of this one")
 	cmd.Flags().StringVar(&q.limit, "limit", "", "only this limit")
-	cmd.Flags().IntVar(&q.hours, "hours", 24, "how many hours, with this one, 1 to 720")
+	cmd.Flags().IntVar(&q.hours, "hours", 24, fmt.Sprintf("how many hours, with this one, 1 to %d", api.MaxConformanceHours))
 	cmd.Flags().IntVarP(&q.n, "number", "n", 100, "how many limits and tenants, 1 to 1000")
 	cmd.Flags().BoolVar(&q.csv, "csv", false, "print CSV, a line for each hour")
 	return cmd
@@ -70,8 +71,8 @@ func conformanceAsJSON(cmd *cobra.Command, client redis.UniversalClient, q confo
 }
 
 func showConformance(cmd *cobra.Command, client redis.UniversalClient, q conformanceQuery) error {
-	if q.hours < 1 || q.hours > 720 {
-		return &program.UsageError{Err: fmt.Errorf("--hours: %d must be 1 to 720", q.hours)}
+	if q.hours < 1 || q.hours > api.MaxConformanceHours {
+		return &program.UsageError{Err: fmt.Errorf("--hours: %d must be 1 to %d", q.hours, api.MaxConformanceHours)}
 	}
 	ctx, out, now := cmd.Context(), cmd.OutOrStdout(), time.Now()
 	c, err := inspect.ReadConformance(ctx, client, q.queue, inspect.ConformanceQuery{

@@ -95,7 +95,7 @@ func (d *demo) books(ctx context.Context) (books, error) {
 			b.done += n
 			b.unseen += max(n-seen[tenant], 0)
 		}
-		changes, err := operate.Audit(ctx, d.client, name, maxChanges)
+		changes, err := operate.Audit(ctx, d.client, name, operate.MaxAudit)
 		if err != nil {
 			return books{}, err
 		}
@@ -144,9 +144,6 @@ func (d *demo) seen(kind string) map[string]int64 {
 	return seen
 }
 
-// maxChanges by operators are looked at, of each queue: as many as are kept.
-const maxChanges = 10_000
-
 // refusals are the calls that the providers refused, but for those of the tenant that
 // goes past the queue.
 type refusals struct {
@@ -157,7 +154,7 @@ type refusals struct {
 
 func (d *demo) refusals(ctx context.Context) (r refusals, err error) {
 	for _, kind := range demoKinds {
-		changes, err := operate.Audit(ctx, d.client, kind, maxChanges)
+		changes, err := operate.Audit(ctx, d.client, kind, operate.MaxAudit)
 		if err != nil {
 			return r, err
 		}

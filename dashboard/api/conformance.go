@@ -8,10 +8,12 @@ import (
 	"github.com/headgate/headgate/queue/operate"
 )
 
+// MaxConformanceHours is the maximum number of hours in one report of conformance.
+const MaxConformanceHours = 30 * 24
+
 const (
 	defaultConformance = 100 // buckets
 	conformanceHours   = 24
-	maxConformance     = 30 * 24
 	maxReports         = 4 // at once: each takes seconds of processor time for 30 days of 10,000 tenants
 )
 
@@ -58,12 +60,12 @@ func (a *API) conformance(r *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	hours, err := number(r, "hours", conformanceHours, maxConformance)
+	hours, err := number(r, "hours", conformanceHours, MaxConformanceHours)
 	if err != nil {
 		return answer{}, err
 	}
 	if hours == 0 {
-		return answer{}, invalid("hours", "0 must be 1 to %d", maxConformance)
+		return answer{}, invalid("hours", "0 must be 1 to %d", MaxConformanceHours)
 	}
 	release, err := a.reports.take(r.caller)
 	if err != nil {
