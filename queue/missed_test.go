@@ -14,7 +14,17 @@ import (
 // slowScripts is a connection to a Redis that answers everything but scripts at once.
 type slowScripts struct {
 	net.Conn
-	script bool // the latest request was one
+	by     time.Duration // how much later it answers scripts
+	script bool          // the latest request was one
+}
+
+// dialSlowScripts returns a dialer of connections to a Redis that answers scripts this much later.
+func dialSlowScripts(by time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	var dialer net.Dialer
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dialer.DialContext(ctx, network, addr)
+		return &slowScripts{Conn: conn, by: by}, err
+	}
 }
 
 func (c *slowScripts) Write(b []byte) (int, error) {
@@ -27,7 +37,7 @@ func (c *slowScripts) Write(b []byte) (int, error) {
 func (c *slowScripts) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if c.script {
-		time.Sleep(40 * time.Millisecond) // more than a job has to leave at once
+		time.Sleep(c.by)
 	}
 	return n, err
 }
@@ -36,11 +46,7 @@ func (c *slowScripts) Read(b []byte) (int, error) {
 func TestSlowScripts(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(limits.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1000), Per: []string{"tenant"}}), func(c *Config) {
-		var dialer net.Dialer
-		c.Redis.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := dialer.DialContext(ctx, network, addr)
-			return &slowScripts{Conn: conn}, err
-		}
+		c.Redis.Dialer = dialSlowScripts(40 * time.Millisecond) // more than a job has to leave at once
 	})
 	r.add(t, nil)
 	r.run(t)
