@@ -264,11 +264,13 @@ func TestDirectCallsAreHeldAsJobsAre(t *testing.T) {
 	if refused := want("endless", ParkedByPause); refused.RetryAfter != 0 {
 		t.Errorf("an endless pause ends in %v", refused.RetryAfter)
 	}
-	waits := make(chan error, 1)
+	other, waits := NewClient(client), make(chan error, 1)
+	other.direct.pickup = directNear
 	go func() {
-		_, err := r.client.Wait(t.Context(), r.call("endless"), hang)
+		_, err := other.Wait(t.Context(), r.call("endless"), hang)
 		waits <- err
 	}()
+	until(t, "an answer to the call that waits", func() bool { return other.direct.in(client, r.queue).born.Load() != 0 })
 	if _, err := operate.ResumeJobs(t.Context(), client, r.queue, inspect.Scope{Tenant: "endless"}, operate.Operator{Actor: "ann", Reason: "a test"}); err != nil {
 		t.Fatal(err)
 	}
