@@ -336,14 +336,31 @@ func TestPauseThatIsNearlyOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.client.direct.pickup = time.Millisecond
-	by := operate.Operator{Actor: "ann", Reason: "a test"}
-	for range 20 { // of which some come in time
-		_, err := operate.PauseJobs(t.Context(), r.server.Client(), r.queue, inspect.Scope{Tenant: "a"}, time.Now().Add(directNear-5*time.Millisecond), by)
+	client, key := r.server.Client(), store.Key(r.queue, "waiting")
+	redisTime := func() time.Time {
+		now, err := store.Time(t.Context(), client, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return now
+	}
+	waited := 0
+	for end := time.Now().Add(hang); waited < 10; { // the rest come when the pause is over
+		if time.Now().After(end) {
+			t.Fatalf("only %d calls came during a pause", waited)
+		}
+		pause, err := operate.PauseJobs(t.Context(), client, r.queue, inspect.Scope{Tenant: "a"}, redisTime().Add(directNear-5*time.Millisecond), ann)
 		if err != nil {
 			continue // it was over before it began
 		}
+		if redisTime().Before(pause.Until) {
+			waited++
+		}
 		if _, err := r.client.Wait(t.Context(), r.call("a"), hang); err != nil {
 			t.Fatal(err)
+		}
+		if now := redisTime(); now.Before(pause.Until) {
+			t.Errorf("a call went %v before the end of the pause", pause.Until.Sub(now))
 		}
 	}
 }
