@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -170,7 +172,7 @@ func TestPeriodicFleet(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	n := due(last)
+	n, made := due(last), 0
 	for id, all := range ticks {
 		if len(all) < 5 {
 			t.Errorf("%s has %d ticks only", id, len(all))
@@ -180,6 +182,21 @@ func TestPeriodicFleet(t *testing.T) {
 		if times != 1 {
 			t.Errorf("%s has %d jobs", name, times)
 		}
+		id, second, _ := strings.Cut(name, " ")
+		tick, err := strconv.ParseInt(second, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tick > last {
+			continue // before the workers stopped
+		}
+		made++
+		if !slices.Contains(ticks[id], tick) {
+			t.Errorf("%s has a job, and was not due", name)
+		}
+	}
+	if made != n {
+		t.Errorf("%d ticks have a job; want %d", made, n)
 	}
 	t.Logf("%d ticks of %d entries, each with one job", n, len(entries))
 	if len(entries) != fleetEntries {
