@@ -166,12 +166,12 @@ func TestDeadlinesElsewhere(t *testing.T) {
 func TestDeadlineBeforeTheSlot(t *testing.T) {
 	r := startRig(t, -1, limitsOf(perTenant(10)), nil)
 	client := r.server.Client()
-	r.add(t, nil)
+	first := r.add(t, nil)
 	r.round(t, r.dispatcher())
 	bucket := client.Get(t.Context(), store.Key(r.queue, "b:tenant:a")).Val()
 	id := r.add(t, nil)
-	now := client.Time(t.Context()).Val() // its slot would come less than 100 ms later
-	client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_deadline", now.Add(60*time.Millisecond).UnixMicro())
+	slot, _ := parseSlot(t, r.field(t, first, "hg_slot")) // the next one comes 100 ms later
+	client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_deadline", slot+60_000)
 	client.ZAdd(t.Context(), store.Key(r.queue, "waiting"), zOf(r.lane("a"), 1))
 	r.round(t, r.dispatcher())
 	if state := r.field(t, id, "state"); state != "active" {
