@@ -120,7 +120,7 @@ func (throttled) Error() string               { return "429" }
 func (e throttled) RetryAfter() time.Duration { return e.after }
 
 func TestThrottledPausesTheTenantAndSpendsNoAttempt(t *testing.T) {
-	r := startRig(t, 6, limitsOf(perTenant(100)), nil)
+	r := startRig(t, 6, limitsOf(perTenant(10)), nil) // the next slots come during the pause
 	var refused time.Time
 	r.answer = func(_ context.Context, job Running) error {
 		r.mu.Lock()
