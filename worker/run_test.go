@@ -85,12 +85,7 @@ func want(t *testing.T, out *bufio.Scanner, line string) {
 // its own and a health check, and SIGTERM does not interrupt a call.
 func TestMainOfAProgram(t *testing.T) {
 	store := redistest.Start(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := listener.Addr().String()
-	listener.Close()
+	addr := redistest.FreeAddr(t)
 	file := filepath.Join(t.TempDir(), "limits.yaml")
 	if err := os.WriteFile(file, []byte("queues: {greetings: {kinds: [greet, tick], limits: [{name: tenant, per: [tenant], algorithm: token_bucket, rate: 10/s, burst: 1}]}}"), 0o600); err != nil {
 		t.Fatal(err)
@@ -104,7 +99,8 @@ func TestMainOfAProgram(t *testing.T) {
 		close(called)
 		<-answer
 	})}
-	if listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		t.Fatal(err)
 	}
 	go receiver.Serve(listener)

@@ -311,9 +311,7 @@ func TestNoAnswer(t *testing.T) {
 			t.Errorf("%s: the worker ends before: %s: %v", name, kind(err), err)
 		}
 	}
-	closed := httptest.NewServer(nil)
-	closed.Close()
-	s := newSES(t, closed.URL, nil)
+	s := newSES(t, "http://127.0.0.1:1", nil)
 	if err := s.Send(t.Context(), call, plain()); kind(err) != "retryable" {
 		t.Errorf("nobody there: %s: %v", kind(err), err)
 	}

@@ -95,9 +95,7 @@ func TestSecretsStaySecret(t *testing.T) {
 		io.WriteString(w, "\r\n\r\n")
 	}))
 	send("lost", Config{}, raw(func(io.Writer, *http.Request) {}))
-	server := newServer(t, nil)
-	closed := server.URL
-	server.Close()
+	const closed = "http://127.0.0.1:1"
 	send("no connection", Config{}, closed)
 	send("no tls", Config{TLS: &tls.Config{}}, strings.Replace(newServer(t, nil).URL, "http:", "https:", 1))
 	send("no name", Config{}, "http://headgate.invalid")

@@ -66,10 +66,9 @@ func TestDetails(t *testing.T) {
 			t.Fatal(outcome, err)
 		}
 	}
-	gone := httptest.NewServer(http.NotFoundHandler())
-	gone.Close()
+	nobody := "http://" + redistest.FreeAddr(t)
 	for range 2 {
-		if outcome, _ := call("webhook", "acme", `{"url":"`+gone.URL+`/CANARY?key=CANARY"}`); outcome == lifecycle.Done {
+		if outcome, _ := call("webhook", "acme", `{"url":"`+nobody+`/CANARY?key=CANARY"}`); outcome == lifecycle.Done {
 			t.Fatal("it was taken")
 		}
 	}
@@ -140,17 +139,16 @@ func TestDetailsOfTheDemo(t *testing.T) {
 // TestRefusalsAreNoAnswers: where no call is made, the error says so, and nothing
 // is counted as an answer.
 func TestRefusalsAreNoAnswers(t *testing.T) {
-	down := httptest.NewServer(http.NotFoundHandler())
-	down.Close()
+	down := "http://" + redistest.FreeAddr(t)
 	calls := map[string]func(kind, tenant, payload string, with ...queue.Account) (lifecycle.Outcome, error){}
 	for what, c := range map[string]config{
-		"resend": {EmailProvider: "resend", ResendAPIKey: "re_x", ResendURL: down.URL, AIProvider: "openai", AIBaseURL: down.URL, AIAPIKey: "sk-x", StripeKey: "sk_x", StripeURL: down.URL, BreakerFailures: 1},
-		"smtp":   {EmailProvider: "smtp", SMTPAddr: strings.TrimPrefix(down.URL, "http://"), SMTPTLS: "none", WebhookAllowPrivate: true, BreakerFailures: 1},
-		"ses":    {EmailProvider: "ses", SESRegion: "eu-central-1", SESAccessKeyID: "a", SESSecretAccessKey: "b", SESEndpoint: down.URL, BreakerFailures: 1},
+		"resend": {EmailProvider: "resend", ResendAPIKey: "re_x", ResendURL: down, AIProvider: "openai", AIBaseURL: down, AIAPIKey: "sk-x", StripeKey: "sk_x", StripeURL: down, BreakerFailures: 1},
+		"smtp":   {EmailProvider: "smtp", SMTPAddr: strings.TrimPrefix(down, "http://"), SMTPTLS: "none", WebhookAllowPrivate: true, BreakerFailures: 1},
+		"ses":    {EmailProvider: "ses", SESRegion: "eu-central-1", SESAccessKeyID: "a", SESSecretAccessKey: "b", SESEndpoint: down, BreakerFailures: 1},
 	} {
 		calls[what], _ = calling(t, c, "tenants: {globex: {email: none, webhook: none}}")
 	}
-	webhook := fmt.Sprintf(`{"url":%q}`, down.URL)
+	webhook := fmt.Sprintf(`{"url":%q}`, down)
 	for _, test := range []struct {
 		with, kind, tenant, payload string
 		called                      bool
@@ -179,9 +177,9 @@ func TestRefusalsAreNoAnswers(t *testing.T) {
 	}
 
 	store := endpoints.New(redistest.Shared(t).Client(), slog.New(slog.DiscardHandler))
-	store.Gone(t.Context(), "webhook", "a", down.URL, "host")
+	store.Gone(t.Context(), "webhook", "a", down, "host")
 	send := unlessGone(store, func(context.Context, clients.Call, hooks.Request) error { return nil })
-	if none, ok := errors.AsType[*clients.NotCalledError](send(t.Context(), clients.Call{Tenant: "a"}, hooks.Request{URL: down.URL})); !ok {
+	if none, ok := errors.AsType[*clients.NotCalledError](send(t.Context(), clients.Call{Tenant: "a"}, hooks.Request{URL: down})); !ok {
 		t.Errorf("an endpoint that is gone: %v", none)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/internal/test/golden"
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
@@ -278,17 +279,16 @@ func (p provider) call(t *testing.T, f failure, tenant, other string) held {
 // serve plays the provider until the test ends, and returns where it is.
 func (f failure) serve(t *testing.T) string {
 	t.Helper()
-	if f.smtp != nil || f.down {
+	if f.down {
+		return "http://" + redistest.FreeAddr(t)
+	}
+	if f.smtp != nil {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f.down {
-			listener.Close()
-		} else {
-			t.Cleanup(func() { listener.Close() })
-			go f.mails(listener)
-		}
+		t.Cleanup(func() { listener.Close() })
+		go f.mails(listener)
 		return "http://" + listener.Addr().String()
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -106,11 +106,7 @@ func TestNoSecretIsTold(t *testing.T) {
 			"name": "invalid_api_key", "message": text, "error": map[string]string{"message": text, "code": text, "type": "invalid_request_error"},
 		})
 	})
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
+	nobody := redistest.FreeAddr(t)
 	modes := map[string]func(t *testing.T) (url, smtp, tls string){
 		"refused, and repeated": func(t *testing.T) (string, string, string) {
 			server := httptest.NewServer(repeat)
@@ -118,7 +114,7 @@ func TestNoSecretIsTold(t *testing.T) {
 			return server.URL, sameLine(t, true, func(secret string) string { return "535 5.7.8 not " + secret + "\r\n" }), "none"
 		},
 		"no connection": func(*testing.T) (string, string, string) {
-			return "http://" + closed.Addr().String(), closed.Addr().String(), "none"
+			return "http://" + nobody, nobody, "none"
 		},
 		"bad TLS": func(t *testing.T) (string, string, string) {
 			server := httptest.NewUnstartedServer(repeat)

@@ -233,12 +233,7 @@ func TestTransportCost(t *testing.T) {
 // nothing else does.
 func TestCallNotMade(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := "http://" + listener.Addr().String()
-	_ = listener.Close()
+	nobody := "http://" + redistest.FreeAddr(t)
 	rude := startProvider(t, func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err == nil {

@@ -170,15 +170,9 @@ func TestRedisWantsThePassword(t *testing.T) {
 		t.Fatalf("its password is %q", auth)
 	}
 	folder := t.TempDir()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := free.Addr().String()
-	_, port, _ := net.SplitHostPort(addr)
-	free.Close()
+	socket := filepath.Join(folder, "socket") // unlike a port, nobody else can have it
 	script := strings.NewReplacer("$$", "$", "/etc/redis.acl", filepath.Join(load(t).WorkingDir, "docs/redis.acl"), "/tmp/users.acl", filepath.Join(folder, "users.acl")).
-		Replace(service.Command[2]) + " --bind 127.0.0.1 --port " + port + " --dir " + folder
+		Replace(service.Command[2]) + " --port 0 --unixsocket " + socket + " --dir " + folder
 	cmd := exec.CommandContext(t.Context(), service.Command[0], service.Command[1], script)
 	cmd.Env = append(os.Environ(), "REDISCLI_AUTH="+password)
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
@@ -187,7 +181,7 @@ func TestRedisWantsThePassword(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	ping := func(url string) error {
-		options, err := redis.ParseURL("redis://" + url + "@" + addr)
+		options, err := redis.ParseURL("unix://" + url + "@" + socket)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +190,8 @@ func TestRedisWantsThePassword(t *testing.T) {
 		return client.Ping(t.Context()).Err()
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) { // it tells nobody
-		if err = ping("worker:" + password); err == nil {
+		err := ping("worker:" + password)
+		if err == nil {
 			break
 		}
 		if time.Now().After(deadline) {
