@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -30,20 +29,6 @@ func limitedRig(t *testing.T, maxmemory string) *rig {
 	return r
 }
 
-// called returns how often a Redis has run a command.
-func called(t *testing.T, client redis.UniversalClient, command string) int {
-	t.Helper()
-	stats, err := client.InfoMap(t.Context(), "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	if _, err := fmt.Sscanf(stats["Commandstats"]["cmdstat_"+command], "calls=%d", &n); err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
 // TestRedisFull: clients refuse jobs before Redis is full, without asking it for each job, and
 // accept jobs again by themselves.
 func TestRedisFull(t *testing.T) {
@@ -66,14 +51,14 @@ func TestRedisFull(t *testing.T) {
 		t.Errorf("%d of %d bytes are used, %v", m.used, m.max, err)
 	}
 
-	keys, asked := client.DBSize(ctx).Val(), called(t, client, "info")
+	keys, asked := client.DBSize(ctx).Val(), redistest.Calls(t, client, "info")
 	small := Job{Kind: "call", Queue: r.queue, Tenant: "b"}
 	for range 100 {
 		if _, err := r.client.Enqueue(ctx, small); !errors.Is(err, ErrRedisFull) {
 			t.Fatal(err)
 		}
 	}
-	if now := called(t, client, "info"); now > asked+5 {
+	if now := redistest.Calls(t, client, "info"); now > asked+5 {
 		t.Errorf("INFO was called %d times before, and %d after 100 refused jobs", asked, now)
 	}
 	if now := client.DBSize(ctx).Val(); now != keys {

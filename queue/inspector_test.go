@@ -15,21 +15,6 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// commandCalls counts the calls of a command in Redis.
-func commandCalls(t *testing.T, server *redistest.Server, command string) (n int) {
-	t.Helper()
-	stats, err := server.Client().InfoMap(t.Context(), "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text := stats["Commandstats"]["cmdstat_"+command]; text != "" {
-		if _, err := fmt.Sscanf(text, "calls=%d,", &n); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return n
-}
-
 // TestInspectorShares: all questions within a second share one reading, and no question
 // changes the answer to another one.
 func TestInspectorShares(t *testing.T) {
@@ -58,7 +43,7 @@ func TestInspectorShares(t *testing.T) {
 		results := NewClient(client).EnqueueMany(t.Context(), jobs)
 		ids = append(ids, results[len(results)-1].ID)
 	}
-	inspector, began, before := inspect.New(client), time.Now(), commandCalls(t, server, "scard")
+	inspector, began, before := inspect.New(client), time.Now(), redistest.Calls(t, server.Client(), "scard")
 	ask := func(i int) string {
 		tenant := fmt.Sprint("tenant-", i%20)
 		explained, err := inspector.Explain(t.Context(), "q", ids[i%20])
@@ -94,7 +79,7 @@ func TestInspectorShares(t *testing.T) {
 		wg.Go(func() { told[i] = ask(i) })
 	}
 	wg.Wait()
-	readings, most := commandCalls(t, server, "scard")-before, 1+int(time.Since(began)/time.Second)
+	readings, most := redistest.Calls(t, server.Client(), "scard")-before, 1+int(time.Since(began)/time.Second)
 	if readings < 1 || readings > most {
 		t.Errorf("%d readings in %v, want at most %d", readings, time.Since(began), most)
 	}

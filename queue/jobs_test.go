@@ -208,14 +208,14 @@ func TestListJobsReadsEachLaneOnce(t *testing.T) {
 			t.Fatal(result.Err)
 		}
 	}
-	before := commandCalls(t, server, "zrange")
+	before := redistest.Calls(t, server.Client(), "zrange")
 	page, err := inspect.New(server.Client()).ListJobs(t.Context(), "q", inspect.JobQuery{State: lifecycle.StateWaiting, Limit: lanes})
 	if err != nil || len(page.Jobs) != lanes {
 		t.Fatalf("%d jobs, %v", len(page.Jobs), err)
 	}
 	// Each lane of the page is read to its end. Of the next lane the page only sees that
 	// it has jobs.
-	if n := commandCalls(t, server, "zrange") - before; n > 2*lanes/each+1 {
+	if n := redistest.Calls(t, server.Client(), "zrange") - before; n > 2*lanes/each+1 {
 		t.Errorf("%d pieces of lanes were read for %d jobs, %d in a lane", n, lanes, each)
 	}
 }

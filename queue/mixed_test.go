@@ -20,13 +20,13 @@ func TestEnqueueManyMixed(t *testing.T) {
 		jobs = append(jobs, Job{Kind: "call", Queue: names[i%2], Tenant: "acme", Key: fmt.Sprint(i), Payload: i})
 	}
 	client.EnqueueMany(t.Context(), jobs[:2]) // the script is loaded, and the queues are known
-	before := commandCalls(t, server, "evalsha")
+	before := redistest.Calls(t, server.Client(), "evalsha")
 	for i, result := range client.EnqueueMany(t.Context(), jobs) {
 		if result.Err != nil || result.Queue != names[i%2] || result.ID != fmt.Sprintf("acme:%d", i) || result.Existing != (i < 2) {
 			t.Fatalf("job %d: %+v", i, result)
 		}
 	}
-	if n := commandCalls(t, server, "evalsha") - before; n != 2 {
+	if n := redistest.Calls(t, server.Client(), "evalsha") - before; n != 2 {
 		t.Errorf("%d round trips for two queues of 100 jobs", n)
 	}
 	for i, name := range names {

@@ -150,7 +150,7 @@ func TestReplicatedTenantsMove(t *testing.T) {
 			ended := run(&beforeScript{script: test.script, home: l.Name(2), do: func() {
 				until(t, "the replica has acknowledged all: that it did so before is no answer", func() bool { return acknowledged(t, second) })
 				replica.Pause()
-				paused <- waits(t, second)
+				paused <- redistest.Calls(t, second.Client(), "wait")
 			}})
 			over := func() bool {
 				select {
@@ -166,7 +166,7 @@ func TestReplicatedTenantsMove(t *testing.T) {
 			case <-ended:
 				t.Fatal("the change ends without the script")
 			}
-			until(t, "a move waits in vain", func() bool { return over() || waits(t, second) >= before+3 })
+			until(t, "a move waits in vain", func() bool { return over() || redistest.Calls(t, second.Client(), "wait") >= before+3 })
 			if over() {
 				t.Error("the change ends without the replica")
 			}

@@ -46,11 +46,11 @@ func TestSweepOfManyKinds(t *testing.T) {
 	sweep := func(times int) {
 		t.Helper()
 		for range times {
-			before := lengths(t, client)
+			before := redistest.Calls(t, client, "zcard")
 			if err := c.Sweep(ctx); err != nil {
 				t.Fatal(err)
 			}
-			if n := lengths(t, client) - before; n > bound {
+			if n := redistest.Calls(t, client, "zcard") - before; n > bound {
 				t.Fatalf("a sweep asked for %d lengths, at most %d are allowed", n, bound)
 			}
 		}
@@ -136,13 +136,13 @@ func TestSweepOfManyEndpoints(t *testing.T) {
 	}
 	client.ZRange(ctx, store.Key(r.queue, "waiting"), 0, 0) // the count of commands begins with the first
 	for cursor, slices := "0", 0; ; {
-		before := called(t, client, "zrange")
+		before := redistest.Calls(t, client, "zrange")
 		next, err := effective.SweepSlice(ctx, client, r.queue, "a", cursor, "", false)
 		if err != nil {
 			t.Fatal(err)
 		}
 		slices++
-		if n := called(t, client, "zrange") - before; n > 400 {
+		if n := redistest.Calls(t, client, "zrange") - before; n > 400 {
 			t.Errorf("slice %d looks at %d lanes", slices, n)
 		}
 		if cursor = next; cursor == "0" {
@@ -160,16 +160,4 @@ func TestSweepOfManyEndpoints(t *testing.T) {
 			t.Errorf("%d lanes of tenant %s wait; want %d", n, tenant, want)
 		}
 	}
-}
-
-// lengths returns how often a Redis was asked for the length of a sorted set.
-func lengths(t *testing.T, client redis.UniversalClient) int {
-	t.Helper()
-	stats, err := client.InfoMap(t.Context(), "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	_, _ = fmt.Sscanf(stats["Commandstats"]["cmdstat_zcard"], "calls=%d", &n) // none yet
-	return n
 }

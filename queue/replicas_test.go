@@ -105,23 +105,11 @@ func (l *load) add(t *testing.T, queue string, by *Client) {
 // quick makes producers wait for a replica for 400 ms at a time.
 const quick = 800 * time.Millisecond // as ReadTimeout
 
-// waits returns how often a server was sent WAIT.
-func waits(t *testing.T, server *redistest.Server) int {
-	t.Helper()
-	stats, err := server.Client().InfoMap(t.Context(), "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	_, _ = fmt.Sscanf(stats["Commandstats"]["cmdstat_wait"], "calls=%d", &n) // 0 when there was none
-	return n
-}
-
 // inVain waits until several requests of the queue safe have waited for a replica that does not answer.
 func (l *load) inVain(t *testing.T, primary *redistest.Server) {
 	t.Helper()
-	n := waits(t, primary) + 8 // four at most are under way
-	until(t, "requests have waited for a replica in vain", func() bool { return waits(t, primary) >= n })
+	n := redistest.Calls(t, primary.Client(), "wait") + 8 // four at most are under way
+	until(t, "requests have waited for a replica in vain", func() bool { return redistest.Calls(t, primary.Client(), "wait") >= n })
 }
 
 // more waits until so many more jobs of a queue were accepted.
@@ -405,13 +393,13 @@ func TestOneWait(t *testing.T) {
 	if _, err := client.Enqueue(t.Context(), Job{Kind: "call", Queue: "plain", Tenant: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	if n := waits(t, server); n != 0 {
+	if n := redistest.Calls(t, server.Client(), "wait"); n != 0 {
 		t.Errorf("%d times WAIT for a queue without replicated", n)
 	}
 	enqueue("safe", 1) // which also loads the script
-	before := waits(t, server)
+	before := redistest.Calls(t, server.Client(), "wait")
 	enqueue("safe", 250)
-	if n := waits(t, server) - before; n != 3 {
+	if n := redistest.Calls(t, server.Client(), "wait") - before; n != 3 {
 		t.Errorf("%d times WAIT for 250 jobs in three requests", n)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -232,14 +231,7 @@ func TestStreamsShareLooks(t *testing.T) {
 		streams[i] = r.watch("")
 		streams[i].next("overview")
 	}
-	overviews := func() (n int) {
-		text := server.Client().Info(t.Context(), "commandstats").Val()
-		_, rest, _ := strings.Cut(text, "cmdstat_llen:calls=") // two for each overview
-		if _, err := fmt.Sscanf(rest, "%d,", &n); err != nil {
-			t.Fatal(err)
-		}
-		return n / 2
-	}
+	overviews := func() int { return redistest.Calls(t, server.Client(), "llen") / 2 } // two for each
 	before := overviews()
 	for range looks {
 		for _, stream := range streams {

@@ -306,15 +306,7 @@ func TestScrapesShareAReading(t *testing.T) {
 	publish(t, client, "q")
 	enqueue(t, client, "q", map[string]int{"a": 3})
 	registry := shown(t, client, Tenants{}, "q")
-	calls := func(command string) (n int) {
-		text := client.Info(t.Context(), "commandstats").Val()
-		if _, rest, ok := strings.Cut(text, "cmdstat_"+command+":calls="); ok {
-			if _, err := fmt.Sscanf(rest, "%d,", &n); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return n
-	}
+	calls := func(command string) int { return redistest.Calls(t, client, command) }
 	began, before := time.Now(), map[string]int{"srandmember": calls("srandmember"), "sscan": calls("sscan")}
 	var scrapes sync.WaitGroup
 	for range 50 {
