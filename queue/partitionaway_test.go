@@ -70,9 +70,8 @@ func TestTimedPartitionAway(t *testing.T) {
 				}
 				ids = append(ids, result.ID)
 			}
-			if took := time.Since(began); took > 4*time.Second { // a request to the paused node takes longer
-				t.Errorf("%d jobs of tenants of other nodes were accepted after %v", len(batch), took)
-			}
+			// A request to the paused node takes longer.
+			run.Took(fmt.Sprintf("to accept %d jobs of tenants of other nodes", len(batch)), began, time.Now(), 4*time.Second)
 		}
 		enqueue(all, jobs)
 
