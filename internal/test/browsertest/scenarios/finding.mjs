@@ -35,7 +35,9 @@ scenario('filters are in the address', async (page) => {
   await at.settled(page);
   await page.getByText('5 tenants', { exact: true }).waitFor();
   assert.equal(await filter.inputValue(), 'paused');
-  for (const row of await rows(page).all()) {
+  const shown = await rows(page).all();
+  assert.equal(shown.length, 5);
+  for (const row of shown) {
     assert.equal(await text(cell(row, 'Rate')), '0/s');
     assert.match(await text(cell(row, 'Held by')), /^paused by anna until [\d-]+ \d\d:\d\d: their endpoint is being moved$/);
   }

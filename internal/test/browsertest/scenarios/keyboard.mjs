@@ -22,8 +22,11 @@ scenario('the first tab stop skips the navigation', async (page) => {
 scenario('every tab stop is visible, in the order of the page', async (page) => {
   for (const path of [at.now(), at.tenants(given.queue), at.job(given.queue, given.jobs.archived), at.failures(given.queue), at.limits(given.queue), at.lab()]) {
     await at.visit(page, path);
-    let before = -1, last = '';
-    for (let stops = 0; stops < 200; stops++) {
+    // Two stops can look alike, but there is one such link, and it is the first stop.
+    await page.locator('.skip').focus();
+    let before = -1, main = false;
+    for (let stops = 0; ; stops++) {
+      assert.ok(stops < 500, `#/${path}: the focus does not come back to the first stop`);
       await page.keyboard.press('Tab');
       const stop = await page.evaluate(() => {
         const e = document.activeElement;
@@ -35,14 +38,15 @@ scenario('every tab stop is visible, in the order of the page', async (page) => 
           at: [...document.querySelectorAll('*')].indexOf(e), main: Boolean(e.closest('main')),
         };
       });
-      if (stop === null || stop.html === last || (stops > 0 && stop.skip)) break; // once around
+      if (stop === null) continue; // the browser's own bar
       assert.ok(stop.seen, `not visible: ${stop.html}`);
       assert.ok(stop.outlined, `no focus outline at ${stop.html}`);
+      if (stop.skip) break; // once around
       assert.ok(stop.at > before, `the focus goes back to ${stop.html}`);
       before = stop.at;
-      last = stop.html;
+      main ||= stop.main;
     }
-    assert.ok(before > 0);
+    assert.ok(main, `#/${path}: no stop is in the main part`);
   }
 });
 
