@@ -57,7 +57,7 @@ func inBubble(t *testing.T, outside redis.UniversalClient, test func(b *bubble))
 		}
 		working.Wait()
 	}()
-	inside := redis.NewClient(&redis.Options{Addr: "nowhere:0"})
+	inside := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0"})
 	defer inside.Close()
 	b := &bubble{client: inside}
 	inside.AddHook(bubbleHook{b, idle})
