@@ -248,9 +248,11 @@ func (l Limit) With(c Change) Limit {
 	return l
 }
 
-// Raises reports whether a change lets more go than the limit does, at once or over any time.
+// Raises reports whether a change lets more go than the limit does, at once or over any time. A limit with a ramp is
+// taken as it begins: once changed, it has no ramp.
 func (l Limit) Raises(c Change) bool {
 	after := l.With(c)
+	l = l.atFirst()
 	was, will := l.Rate, after.Rate
 	faster := will.Count > was.Count
 	if was.Months == 0 && will.Months == 0 {

@@ -22,11 +22,28 @@ func TestRaises(t *testing.T) {
 	window := Limit{Algorithm: throttle.FixedWindow, Rate: rate("10/s")}
 	month := Limit{Algorithm: throttle.FixedWindow, Rate: rate("1000/month"), Location: time.UTC}
 	calls := Limit{Algorithm: throttle.Concurrency, Concurrency: 3}
+	grows := func(l Limit, from string) Limit {
+		l.Ramp = &Ramp{From: rate(from), Over: 30 * 24 * time.Hour}
+		return l
+	}
 	for _, test := range []struct {
 		limit  Limit
 		change Change
 		want   bool
 	}{
+		// A changed limit does not grow, so it has all of its rate at once.
+		{grows(token, "2/s"), Change{Burst: new(int64(1))}, true},
+		{grows(token, "2/s"), Change{Rate: new(rate("9/s"))}, true},
+		{grows(token, "2/s"), Change{Rate: new(rate("2/s"))}, true}, // with the burst of 10/s
+		{grows(token, "2/s"), Change{Rate: new(rate("2/s")), Burst: new(int64(1))}, false},
+		{grows(leaky, "2/s"), Change{Rate: new(rate("121/min"))}, true},
+		{grows(leaky, "2/s"), Change{Rate: new(rate("120/min"))}, false},
+		{grows(window, "3/s"), Change{Rate: new(rate("4/s"))}, true},
+		{grows(window, "3/s"), Change{Rate: new(rate("3/s"))}, false},
+		{grows(month, "70/month"), Change{Rate: new(rate("71/month"))}, true},
+		{grows(month, "70/month"), Change{Rate: new(rate("70/month"))}, false},
+		{grows(window, "300/s"), Change{Rate: new(rate("11/s"))}, true}, // a tenant's own rate is lower than the ramp's
+		{grows(window, "300/s"), Change{Rate: new(rate("10/s"))}, false},
 		{token, Change{Rate: new(rate("10/s"))}, false},
 		{token, Change{Rate: new(rate("600/m"))}, false},
 		{token, Change{Rate: new(rate("601/m"))}, true},

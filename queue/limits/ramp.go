@@ -48,6 +48,27 @@ func (r Ramp) At(age time.Duration, to int64) int64 {
 	return int64(math.Floor(float64(r.From.Count)*math.Pow(float64(to)/float64(r.From.Count), float64(grown)/float64(r.Over)) + 1e-6))
 }
 
+// atFirst returns the limit as it is before its ramp has grown, as in lanes.lua. A tenant's own rate that is lower than
+// the ramp's stays as it is.
+func (l Limit) atFirst() Limit {
+	if l.Ramp == nil {
+		return l
+	}
+	from := l.Ramp.From
+	part := float64(from.Count) * float64(Ramp{From: l.Rate}.Period()) / (float64(l.Rate.Count) * float64(l.Ramp.Period()))
+	if part >= 1 {
+		return l
+	}
+	scaled := func(n int64) int64 { return max(1, int64(math.Floor(float64(n)*part+1e-6))) }
+	switch l.Algorithm {
+	case throttle.TokenBucket, throttle.LeakyBucket:
+		l.Rate, l.Burst = from, scaled(l.Burst)
+	default:
+		l.Rate.Count = scaled(l.Rate.Count)
+	}
+	return l
+}
+
 // String returns the ramp in a few words, such as "from 50/day over 30d".
 func (r Ramp) String() string {
 	text := fmt.Sprintf("from %v over %s", r.From, r.Length())
