@@ -257,8 +257,10 @@ func (l Limit) Raises(c Change) bool {
 	faster := will.Count > was.Count
 	if was.Months == 0 && will.Months == 0 {
 		faster = float64(will.Count)*float64(was.Period) > float64(was.Count)*float64(will.Period)
-		if l.Algorithm != throttle.TokenBucket && l.Algorithm != throttle.LeakyBucket { // a whole window can go at once
-			faster = faster || will.Count > was.Count
+		if l.Algorithm != throttle.TokenBucket && l.Algorithm != throttle.LeakyBucket {
+			// A whole window can go at once, and so many begin within one of those before.
+			windows := math.Ceil(float64(was.Period) / float64(max(will.Period, 1)))
+			faster = float64(will.Count)*windows > float64(was.Count)
 		}
 	} else if was.Months != will.Months || was.Period != will.Period {
 		return true

@@ -56,6 +56,11 @@ func TestRaises(t *testing.T) {
 		{Limit{Algorithm: throttle.LeakyBucket, Rate: rate("10/s")}, Change{Capacity: new(int64(9))}, false},
 		{window, Change{Rate: new(rate("600/m"))}, true}, // all at once
 		{window, Change{Rate: new(rate("9/m"))}, false},
+		{window, Change{Rate: new(rate("83/9s"))}, true},
+		{window, Change{Rate: new(rate("8/900ms"))}, true}, // 16 in a second, though fewer than 10 on average
+		{window, Change{Rate: new(rate("5/500ms"))}, false},
+		{window, Change{Rate: new(rate("3/334ms"))}, false},
+		{window, Change{Rate: new(rate("3/333ms"))}, true}, // four times in a second
 		{month, Change{Rate: new(rate("999/month"))}, false},
 		{month, Change{Rate: new(rate("1001/month"))}, true},
 		{month, Change{Rate: new(rate("1/s"))}, true},
