@@ -48,6 +48,10 @@ func (p *Parser) plain(node *yaml.Node, path string) bool {
 	return false
 }
 
+// maxName is the maximum length of the name of a field or entry, in bytes. The path of each field has the names of all
+// that it is in, so in a file of few long names and many short ones paths could take thousands of times its size.
+const maxName = 256
+
 // Entries calls each for the entries of a mapping. An empty node has none.
 func (p *Parser) Entries(node *yaml.Node, path string, each func(key, value *yaml.Node, path string)) {
 	p.entries(node, path, nil, each)
@@ -72,10 +76,12 @@ func (p *Parser) entries(node *yaml.Node, path string, known []string, each func
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key, value := node.Content[i], node.Content[i+1]
-		at := join(path, key.Value)
+		at := join(path, key.Value[:min(len(key.Value), maxName)])
 		switch {
 		case key.Kind != yaml.ScalarNode || key.Tag == "!!merge":
 			p.Wrong(key, path, "the name of a field must be a word")
+		case len(key.Value) > maxName:
+			p.Wrong(key, path, "a name of %d bytes; the maximum is %d", len(key.Value), maxName)
 		case known != nil && !slices.Contains(known, key.Value):
 			if p.secret {
 				p.Wrong(key, path, "unknown field; the fields are %s", strings.Join(known, ", "))

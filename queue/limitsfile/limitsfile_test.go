@@ -353,6 +353,26 @@ func TestUnreadableFiles(t *testing.T) {
 	}
 }
 
+// TestLongNames: what is said of a file is not much longer than the file, however long the names in it are.
+func TestLongNames(t *testing.T) {
+	long := strings.Repeat("x", 20_000)
+	fields := strings.Repeat("a: 1, ", 1000)
+	for _, text := range []string{
+		"queues: {" + long + ": {" + fields + "}}",
+		"queues: {q: {}}\ntenants: {" + long + ": {limits: {" + long + ": {" + fields + "}}}}",
+		"queues: {q: {" + long + ": 1}}",
+	} {
+		_, err := Parse([]byte(text))
+		if err == nil || len(err.Error()) > len(text) || !strings.Contains(err.Error(), "line ") || !strings.Contains(err.Error(), "a name of 20000 bytes; the maximum is 256") {
+			t.Errorf("the error of a file of %d bytes has %d: %.200v", len(text), len(fmt.Sprint(err)), err)
+		}
+		problems, ok := errors.AsType[*Error](err)
+		if !ok || len(problems.Problems) != 1 || len(problems.Problems[0].Path) > 300 {
+			t.Errorf("%d problems, the first at a path of %d bytes; want one, of the name", len(problems.Problems), len(problems.Problems[0].Path))
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(good))
 	f.Add([]byte("queues: {a: {limits: [{name: x, per: [tenant], concurrency: 1}]}}"))
