@@ -80,15 +80,15 @@ func (a *API) try(r *request) (answer, error) {
 	if body.N != nil {
 		query.N = *body.N
 	}
-	set, err := parseLimits(body.File)
-	if err != nil {
-		return answer{}, err
-	}
-	release, err := a.trials.take(r.caller)
+	release, err := a.trials.take(r.caller) // reading a large file takes time, too
 	if err != nil {
 		return answer{}, err
 	}
 	defer release()
+	set, err := parseLimits(body.File)
+	if err != nil {
+		return answer{}, err
+	}
 	t, err := inspect.Try(r.Context(), a.config.Redis, r.PathValue("q"), set, query)
 	if err != nil {
 		return answer{}, err

@@ -387,11 +387,16 @@ func (l Limit) checkChange(c Change) error {
 	return after.Validate()
 }
 
-// Validate reports every mistake as a [validation.Error], joined, or nil.
+// maxMistakes bounds the memory for mistakes: each tenant can have one in each queue.
+const maxMistakes = 1000
+
+// Validate reports every mistake as a [validation.Error], joined, or nil; if there are more than 1,000, the first ones.
 func (l Set) Validate() error {
 	var errs []error
 	wrong := func(path, format string, args ...any) {
-		errs = append(errs, validation.Field(path, fmt.Sprintf(format, args...)))
+		if len(errs) < maxMistakes {
+			errs = append(errs, validation.Field(path, fmt.Sprintf(format, args...)))
+		}
 	}
 	// at puts a limit's own errors under its path.
 	at := func(path string, err error) {
@@ -404,7 +409,8 @@ func (l Set) Validate() error {
 		}
 	}
 	kinds := map[string]string{}
-	for _, name := range slices.Sorted(maps.Keys(l.Queues)) {
+	queues := slices.Sorted(maps.Keys(l.Queues))
+	for _, name := range queues {
 		q, path := l.Queues[name], "queues."+name
 		if !check.QueuePattern.MatchString(name) {
 			wrong(path, "the name must be 1 to 64 letters, digits, '.', '_' or '-'")
@@ -492,7 +498,11 @@ func (l Set) Validate() error {
 		})
 	}
 	var guaranteed int64
+	divided := slices.DeleteFunc(queues, func(name string) bool { return l.Queues[name].Partitions <= 1 })
 	for _, tenant := range slices.Sorted(maps.Keys(l.Tenants)) {
+		if len(errs) == maxMistakes {
+			break
+		}
 		t, path := l.Tenants[tenant], "tenants."+tenant
 		if reason := check.Text(tenant, check.MaxTenant); reason != "" {
 			wrong("tenants", "name of a tenant: %s", reason)
@@ -513,18 +523,16 @@ func (l Set) Validate() error {
 		if _, known := l.Groups[t.Group]; t.Group != "" && !known {
 			wrong(path+".group", "unknown group %s%s", check.Quote(t.Group), check.Suggest(t.Group, slices.Sorted(maps.Keys(l.Groups))))
 		}
-		divided := false
-		for _, queue := range slices.Sorted(maps.Keys(l.Queues)) {
+		for _, queue := range divided {
 			n := l.Queues[queue].Partitions
-			divided = divided || n > 1
-			if i := slices.IndexFunc(l.Queues[queue].Limits, func(l Limit) bool { return l.Leased() && l.Queues == nil }); n > 1 && t.Guarantee > 0 && i >= 0 {
+			if i := slices.IndexFunc(l.Queues[queue].Limits, func(l Limit) bool { return l.Leased() && l.Queues == nil }); t.Guarantee > 0 && i >= 0 {
 				wrong(path+".guarantee", "partitions of queue %s share %s and cannot guarantee parts of it: leave it out, or give the tenant a weight", queue, l.Queues[queue].Limits[i].Name)
 			}
-			if n > 1 && n <= MaxPartitions && t.Partition > n && t.Partition <= MaxPartitions {
+			if n <= MaxPartitions && t.Partition > n && t.Partition <= MaxPartitions {
 				wrong(path+".partition", "%d: queue %s has %d partitions", t.Partition, queue, n)
 			}
 		}
-		if t.Partition > 1 && t.Partition <= MaxPartitions && !divided {
+		if t.Partition > 1 && t.Partition <= MaxPartitions && len(divided) == 0 {
 			wrong(path+".partition", "%d: no queue has partitions", t.Partition)
 		}
 		l.eachChange(path, t.Limits, wrong, func(where, queue string, limit Limit, change Change) {

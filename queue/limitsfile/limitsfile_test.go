@@ -373,6 +373,39 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
+// TestSmallFilesStaySmall: plans, budgets and mistakes do not make more of a small file than memory holds.
+func TestSmallFilesStaySmall(t *testing.T) {
+	repeat := func(n int, format string) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, format, i)
+		}
+		return b.String()
+	}
+	const most = `tenants: with those of their plans and budgets, they have 1000500 changes of limits; the maximum is 1000000`
+	for name, test := range map[string]struct {
+		text, want string
+		problems   int
+	}{
+		"a plan of many tenants": {
+			"queues: {q: {}}\nplans: {p: {limits: {q: {" + repeat(500, "l%d: {burst: 1}, ") + "}}}}\ntenants: {" + repeat(2000, "t%d: {plan: p}, ") + "}", "line 3: " + most, 1,
+		},
+		"a budget of many queues": {
+			"queues: {" + repeat(1000, "q%d: {}, ") + "}\nbudgets: [{name: b, rate: 1/day, per: [tenant], queues: [" + repeat(500, "q%d, ") + "]}]\n" +
+				"tenants: {" + repeat(2001, "t%d: {budgets: {b: {rate: 2/day}}}, ") + "}", "line 3: " + most, 1,
+		},
+		"a mistake for each tenant and queue": {
+			"queues: {" + repeat(300, "q%d: {partitions: 2}, ") + "}\ntenants: {" + repeat(300, "t%d: {partition: 3}, ") + "}", "tenants.t0.partition: 3: queue q0 has 2 partitions", 1000,
+		},
+	} {
+		_, err := Parse([]byte(test.text))
+		problems, ok := errors.AsType[*Error](err)
+		if !ok || len(problems.Problems) != test.problems || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %d mistakes: %.300v", name, len(problems.Problems), err)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(good))
 	f.Add([]byte("queues: {a: {limits: [{name: x, per: [tenant], concurrency: 1}]}}"))

@@ -2,6 +2,7 @@ package limitsfile
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -137,6 +138,11 @@ func (p *parser) file(root *yaml.Node) limits.Set {
 	if len(set.Queues) == 0 && len(p.Problems) == 0 {
 		p.Wrong(root, "queues", "required: nothing would be limited")
 	}
+	if n := p.changesWithPlans(set, plans, planOf); n > maxChanges {
+		p.Problems = append(p.Problems, Problem{Path: "tenants", Line: p.lineOf("tenants"), Reason: fmt.Sprintf(
+			"with those of their plans and budgets, they have %d changes of limits; the maximum is %d: use groups, or change the limits of the queues", n, maxChanges)})
+		return limits.Set{}
+	}
 	p.share(set, plans)
 	p.keep(set)
 	names := slices.Sorted(maps.Keys(plans))
@@ -163,6 +169,39 @@ func (p *parser) file(root *yaml.Node) limits.Set {
 		return ""
 	})
 	return set
+}
+
+// maxChanges bounds what plans and budgets make of a file: each tenant has all changes of its plan, and of a budget one
+// for each of its queues. So 20 KB could take as much memory as there is.
+const maxChanges = 1_000_000
+
+// changesWithPlans returns how many changes of limits plans and tenants have together, with those of the tenants' plans.
+func (p *parser) changesWithPlans(set limits.Set, plans map[string]limits.Tenant, planOf map[string]*yaml.Node) (n int) {
+	queues := map[string]int{}
+	for _, budget := range p.budgets {
+		queues[budget.Name] = len(budget.Queues)
+	}
+	own := func(path string, t limits.Tenant) (n int) {
+		for _, changes := range t.Limits {
+			n += len(changes)
+		}
+		for budget := range p.ofBudgets[path] {
+			n += queues[budget]
+		}
+		return n
+	}
+	ofPlan := map[string]int{}
+	for name, plan := range plans {
+		ofPlan[name] = own("plans."+name, plan)
+		n += ofPlan[name]
+	}
+	for name, t := range set.Tenants {
+		n += own("tenants."+name, t)
+		if plan := planOf[name]; plan != nil {
+			n += ofPlan[plan.Value]
+		}
+	}
+	return n
 }
 
 func (p *parser) queue(name string, node *yaml.Node, path string) limits.Queue {
