@@ -161,7 +161,7 @@ func (p *parser) file(root *yaml.Node) limits.Set {
 		}
 		set.Tenants[tenant] = merge(plan, own)
 	}
-	p.keepForTenants(set)
+	p.keepForOthers(set)
 	p.checkMeaning(set, plans, func(tenant string) string {
 		if node := planOf[tenant]; node != nil {
 			return node.Value

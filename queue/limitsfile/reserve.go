@@ -75,19 +75,30 @@ func (p *parser) keep(set limits.Set) {
 	}
 }
 
-// keepForTenants gives tenants that have other numbers of a limit, of their own or of their plan, the same part of
-// those.
-func (p *parser) keepForTenants(set limits.Set) {
+// keepForOthers gives groups and tenants that have other numbers of a limit, of their own or of their plan, the same
+// part of those.
+func (p *parser) keepForOthers(set limits.Set) {
 	for _, r := range p.reserved {
 		of, ok := r.kept(set.Queues[r.queue])
-		for name, t := range set.Tenants {
-			change, differs := t.Limits[r.queue][r.limit]
-			if _, own := t.Limits[r.queue][r.name()]; ok && differs && !own {
-				t.Limits[r.queue][r.name()] = r.part(of, change)
-				where := "tenants." + name + ".limits." + r.queue + "."
-				p.written[where+r.name()] = where + r.limit
-			}
+		if !ok {
+			continue
 		}
+		for name, group := range set.Groups {
+			p.keepPart(r, of, "groups."+name, group.Limits)
+		}
+		for name, t := range set.Tenants {
+			p.keepPart(r, of.With(set.Groups[t.Group].Limits[r.queue][r.limit]), "tenants."+name, t.Limits)
+		}
+	}
+}
+
+// keepPart adds the part of a changed limit to the changes of a group or tenant, which are at a path of the file.
+func (p *parser) keepPart(r reserve, of limits.Limit, path string, changes map[string]map[string]limits.Change) {
+	change, differs := changes[r.queue][r.limit]
+	if _, own := changes[r.queue][r.name()]; differs && !own {
+		changes[r.queue][r.name()] = r.part(of, change)
+		where := path + ".limits." + r.queue + "."
+		p.written[where+r.name()] = where + r.limit
 	}
 }
 

@@ -74,6 +74,45 @@ func TestReserve(t *testing.T) {
 	}
 }
 
+// TestReserveOfAGroup: what a limit keeps for one side, it keeps of a group's own numbers, and of those of its tenants.
+func TestReserveOfAGroup(t *testing.T) {
+	set, err := Parse([]byte(`queues:
+  webhook:
+    kinds: [webhook]
+    limits:
+      - {name: group, algorithm: token_bucket, rate: 100/s, burst: 100, per: [group], reserve: {direct: 20%}}
+      - {name: both, algorithm: token_bucket, rate: 100/s, burst: 100, per: [group, tenant], reserve: {direct: 20%}}
+groups:
+  slow: {limits: {webhook: {group: {rate: 10/s}, both: {rate: 10/s}}}}
+  fast: {limits: {webhook: {group: {rate: 1000/s}, group-jobs: {rate: 7/s}}}}
+tenants:
+  acme: {group: slow, limits: {webhook: {both: {burst: 50}}}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		got  limits.Change
+		want string
+	}{
+		{set.Groups["slow"].Limits["webhook"]["group-jobs"], "rate 8/s, burst 80"},
+		{set.Groups["slow"].Limits["webhook"]["both-jobs"], "rate 8/s, burst 80"},
+		{set.Groups["fast"].Limits["webhook"]["group-jobs"], "rate 7/s"},
+		{set.Tenants["acme"].Limits["webhook"]["both-jobs"], "rate 8/s, burst 40"},
+	} {
+		if got := test.got.String(); got != test.want {
+			t.Errorf("%q; want %q", got, test.want)
+		}
+	}
+	_, err = Parse([]byte(`queues: {q: {kinds: [q], limits: [{name: a, algorithm: fixed_window, rate: 9/day, per: [group], reserve: {jobs: 50%}}]}}
+groups: {g: {limits: {q: {a: {rate: 1/day}}}}}
+tenants: {t: {group: g}}
+`))
+	if want := "line 2: groups.g.limits.q.a.rate: "; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("nothing of 1/day is left: %v; want %s", err, want)
+	}
+}
+
 // TestMistakesOfReserves: each is said of where it is in the file.
 func TestMistakesOfReserves(t *testing.T) {
 	for reserve, want := range map[string]string{
