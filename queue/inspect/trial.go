@@ -226,10 +226,11 @@ func (o *trialOutcome) limits() (all []TrialLimit, longest map[string]string) {
 		all = append(all, TrialLimit{Name: rule.Name, Used: min(o.use[j], 1)})
 	}
 	longest = map[string]string{}
+	sums := make([]float64, len(o.rules)) // very low limits hold the jobs of many tenants for longer than a duration can be
 	for tenant, seconds := range held {
 		most := 0
 		for j, s := range seconds {
-			all[j].Held += time.Duration(min(s, math.MaxInt64/1e12) * 1e9)
+			sums[j] += s
 			if s > seconds[most] {
 				most = j
 			}
@@ -238,6 +239,9 @@ func (o *trialOutcome) limits() (all []TrialLimit, longest map[string]string) {
 			longest[tenant] = o.rules[most].Name
 			all[most].Tenants++
 		}
+	}
+	for j, s := range sums {
+		all[j].Held = time.Duration(min(s, math.MaxInt64/1e9-1) * 1e9)
 	}
 	return all, longest
 }

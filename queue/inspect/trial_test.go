@@ -273,6 +273,32 @@ func TestTryStops(t *testing.T) {
 	}
 }
 
+// TestTryOfFarTooLowLimits: limits that hold jobs for years, and many tenants for longer than a duration can be.
+func TestTryOfFarTooLowLimits(t *testing.T) {
+	t.Parallel()
+	const year = 366 * 24 * time.Hour
+	low := perTenant(1)
+	low.Rate = throttle.Rate{Count: 1, Period: year}
+	for tenants, want := range map[int]time.Duration{3: 6 * year, 1100: 292 * 365 * 24 * time.Hour} {
+		r := newRig(t, perTenant(10))
+		var calls []arrivals.Call
+		for i := range 3 * tenants {
+			calls = append(calls, arrivals.Call{Tenant: fmt.Sprint("t", i%tenants), Came: time.Now().Add(-time.Minute)})
+		}
+		if err := arrivals.Put(t.Context(), r.client, r.queue, calls...); err != nil {
+			t.Fatal(err)
+		}
+		set := limits.Set{Queues: map[string]limits.Queue{r.queue: {Limits: []limits.Limit{low}}}}
+		trial, err := inspect.Try(t.Context(), r.client, r.queue, set, inspect.TrialQuery{N: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if held := trial.Proposed.Limits[0].Held; held < want-time.Minute || tenants == 3 && held > want {
+			t.Errorf("the jobs of %d tenants are held for %v; want %v", tenants, held, want)
+		}
+	}
+}
+
 func must(t *testing.T, text string) sendwindow.Window {
 	t.Helper()
 	w, err := sendwindow.Parse(text)
