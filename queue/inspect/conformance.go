@@ -180,7 +180,7 @@ func newBucket(name string, rules []limits.Limit, now int64) ConformanceBucket {
 	}
 	for _, rule := range rules {
 		all := strings.Split(values, ";")
-		if rule.Name != b.Limit || len(all) != max(len(rule.Per), 1) {
+		if rule.Name != b.Limit || len(all) != max(len(rule.Per), 1) || len(rule.Per) == 0 && values != "" {
 			continue
 		}
 		clear(b.Values)

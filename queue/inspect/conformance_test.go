@@ -174,3 +174,26 @@ func TestConformanceOfATenant(t *testing.T) {
 		}
 	}
 }
+
+// TestConformanceAfterAnotherPer: what a limit counted for each tenant before all of them shared it is not taken for what
+// they share.
+func TestConformanceAfterAnotherPer(t *testing.T) {
+	r := newRig(t, sharedBy(9))
+	now := time.Now()
+	key := conformance.HoursKey(r.queue, now.UnixMicro()/conformance.Day)
+	for _, bucket := range []string{"account:", "account:acme", "account:acme;m", "gone:acme"} {
+		r.client.HSet(t.Context(), key, bucket, fmt.Sprintf("%d 1 9", now.UTC().Hour()))
+	}
+	c, err := inspect.ReadConformance(t.Context(), r.client, r.queue, inspect.ConformanceQuery{From: now.Add(-time.Hour), To: now.Add(time.Minute), N: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, b := range c.Buckets {
+		got = append(got, fmt.Sprintf("%s %q %v", b.Limit, b.Values, b.Window > 0))
+	}
+	slices.Sort(got)
+	if want := []string{`account map["":"acme"] false`, `account map["":"acme;m"] false`, `account map[] true`, `gone map["":"acme"] false`}; !slices.Equal(got, want) {
+		t.Errorf("%q; want %q", got, want)
+	}
+}
