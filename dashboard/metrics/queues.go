@@ -194,8 +194,8 @@ var (
 	asynqSize      = queueDesc("asynq_queue_size", "Tasks in the queue, those that wait in lanes among them.")
 	asynqLatency   = queueDesc("asynq_queue_latency_seconds", "Time since the oldest pending task is pending.")
 	asynqMemory    = queueDesc("asynq_queue_memory_usage_approx_bytes", "Memory of Redis that the queue takes, by the size of a few tasks; 0 where Redis does not say.")
-	asynqProcessed = queueDesc("asynq_tasks_processed_total", "Runs of tasks, by whoever, succeeded or failed.")
-	asynqFailed    = queueDesc("asynq_tasks_failed_total", "Runs of tasks that failed, by whoever.")
+	asynqProcessed = queueDesc("asynq_tasks_processed_total", "Runs of tasks that succeeded or failed, those by other programs of asynq among them.")
+	asynqFailed    = queueDesc("asynq_tasks_failed_total", "Runs of tasks that failed, those by other programs of asynq among them.")
 	asynqPaused    = queueDesc("asynq_queue_paused_total", "1 when asynq's tools paused the queue, else 0.")
 
 	queueDescs = []*prometheus.Desc{

@@ -23,7 +23,7 @@ import (
 )
 
 // Set is everything that shapes the queues, usually read from a file and
-// put in force with [queue.Publish].
+// put in force with [operate.Publish].
 type Set struct {
 	Queues  map[string]Queue
 	Tenants map[string]Tenant // what differs for one tenant, plans resolved
