@@ -3,7 +3,6 @@ package ai
 import (
 	"cmp"
 	"encoding/json"
-	"strings"
 )
 
 const (
@@ -23,8 +22,8 @@ const (
 // completion}. It is 0 tokens for a request that [Request.Validate] refuses.
 //
 // The prompt is estimated as one token for every 3 bytes of text in messages, system and tools,
-// 4 tokens for each message, and 1,600 for each image or document, encoded or by URL. The
-// completion is max_tokens (or max_completion_tokens) times n. Without a maximum it is 1,024
+// 4 tokens for each message, and 1,600 for each
+// image, sound or document in the content of a message, encoded or by URL. The completion is max_tokens (or max_completion_tokens) times n. Without a maximum it is 1,024
 // times n, which long answers exceed. Long documents use more tokens too: set the costs of such
 // jobs yourself.
 //
@@ -44,37 +43,120 @@ func (f fields) bound() int64 {
 
 func (f fields) prompt() int64 {
 	var s size
-	var list []json.RawMessage
-	json.Unmarshal(f.all["messages"], &list)
 	for _, name := range [...]string{"messages", "system", "tools", "functions", "response_format"} {
+		text := f.all[name]
+		if text == nil {
+			continue
+		}
 		var value any
-		if json.Unmarshal(f.all[name], &value) == nil {
+		if json.Unmarshal(text, &value) != nil {
+			continue
+		}
+		if list, ok := value.([]any); ok && name == "messages" {
+			s.messages(list)
+		} else {
 			s.add(value)
 		}
 	}
-	return (s.text+bytesPerToken-1)/bytesPerToken + s.media*perMedia + int64(len(list))*perMessage
+	return (s.text+bytesPerToken-1)/bytesPerToken + s.media*perMedia + s.separators
 }
 
-// size is the size of a prompt: bytes of text, and the number of media.
-type size struct{ text, media int64 }
+// size is the size of a prompt: bytes of text, the number of media, and tokens besides these.
+type size struct{ text, media, separators int64 }
 
+func (s *size) messages(list []any) {
+	s.separators += int64(len(list)) * perMessage
+	for _, element := range list {
+		message, _ := element.(map[string]any)
+		for name, value := range message {
+			s.text += int64(len(name))
+			if name == "content" || name == "images" { // OpenRouter has generated images beside the content
+				s.content(value)
+			} else {
+				s.add(value)
+			}
+		}
+	}
+}
+
+// content adds the content of a message, of a tool's result or of a document: a text or parts.
+func (s *size) content(value any) {
+	parts, ok := value.([]any)
+	if !ok {
+		s.add(value)
+		return
+	}
+	for _, element := range parts {
+		if part, ok := element.(map[string]any); ok {
+			s.part(part)
+		} else {
+			s.add(element)
+		}
+	}
+}
+
+// part adds a part of a content, in OpenAI's or Anthropic's format. The length of an encoded picture,
+// sound or file says nothing about its tokens. These are found by their place, because text, or the
+// input of a tool, can look like them.
+func (s *size) part(part map[string]any) {
+	before := s.media
+	for name, value := range part {
+		s.text += int64(len(name))
+		switch name {
+		case "image_url", "image", "video_url", "audio_url", "input_audio", "file", "file_id":
+			s.encoded(value)
+		case "source":
+			switch source, _ := value.(map[string]any); source["type"] {
+			case "base64", "url", "file":
+				s.encoded(value)
+			case "content":
+				s.part(source)
+			default:
+				s.add(value)
+			}
+		case "content":
+			s.content(value)
+		default:
+			s.add(value)
+		}
+	}
+	if part["type"] == "image" && s.media == before {
+		s.media++ // in the format of another provider
+	}
+}
+
+// encoded adds a picture, a sound or a file: its encoding, URL or id, or an object with one of them.
+func (s *size) encoded(value any) {
+	if _, ok := value.(string); ok {
+		s.media++
+		return
+	}
+	object, ok := value.(map[string]any)
+	if !ok {
+		s.add(value)
+		return
+	}
+	for name, value := range object {
+		s.text += int64(len(name))
+		_, isText := value.(string)
+		if isText && (name == "url" || name == "data" || name == "file_data" || name == "file_id") {
+			s.media++
+		} else {
+			s.add(value)
+		}
+	}
+}
+
+// add adds text, or a value that the provider shows to the model as JSON.
 func (s *size) add(value any) {
 	switch v := value.(type) {
 	case string:
-		if strings.HasPrefix(v, "data:") {
-			s.media++
-			return
-		}
 		s.text += int64(len(v))
 	case []any:
 		for _, element := range v {
 			s.add(element)
 		}
 	case map[string]any:
-		if media(v) {
-			s.media++
-			return
-		}
 		for name, element := range v {
 			s.text += int64(len(name))
 			s.add(element)
@@ -82,17 +164,4 @@ func (s *size) add(value any) {
 	case float64, bool:
 		s.text += 4
 	}
-}
-
-// media reports whether an object is an image, a sound or a file, in OpenAI's or Anthropic's
-// format. The size of its encoding says nothing about its tokens.
-func media(object map[string]any) bool {
-	switch object["type"] {
-	case "image_url", "input_audio", "file", "image":
-		return true
-	case "document":
-		source, _ := object["source"].(map[string]any)
-		return source["type"] != "text" && source["type"] != "content"
-	}
-	return false
 }

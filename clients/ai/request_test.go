@@ -53,6 +53,10 @@ func TestValidate(t *testing.T) {
 
 func TestCosts(t *testing.T) {
 	image := `{"type":"image_url","image_url":{"url":"data:image/png;base64,` + strings.Repeat("A", 1<<20) + `"}}`
+	long := strings.Repeat("x", 300_000) // 100,000 tokens
+	ask := func(content string) string {
+		return `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":` + content + `}]}`
+	}
 	for name, tt := range map[string]struct {
 		body     string
 		from, to int64
@@ -68,6 +72,32 @@ func TestCosts(t *testing.T) {
 		"other languages":   {`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"` + strings.Repeat("語", 100) + `"}]}`, 100, 120},
 		"what is no prompt": {`{"model":"m","max_tokens":1,"metadata":{"x":"` + strings.Repeat("x", 3000) + `"},"messages":[{"role":"user","content":"hi"}]}`, 5, 20},
 		"refused":           {`{"model":"m"}`, 0, 0},
+
+		// Other pictures, sounds and documents.
+		"picture by URL":           {ask(`[{"type":"image_url","image_url":{"url":"https://example.com/a.png","detail":"high"}}]`), 1600, 1630},
+		"picture as text":          {ask(`[{"type":"image_url","image_url":"data:image/png;base64,` + long + `"}]`), 1600, 1630},
+		"picture without a type":   {ask(`[{"image_url":"data:image/png;base64,` + long + `"}]`), 1600, 1630},
+		"pictures and text":        {ask(`[` + image + `,{"type":"text","text":"` + long + `"},` + image + `]`), 103_200, 103_250},
+		"picture for Anthropic":    {ask(`[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + long + `"}}]`), 1600, 1640},
+		"picture of a tool":        {ask(`[{"type":"tool_result","tool_use_id":"t","content":[{"type":"image","source":{"type":"url","url":"https://example.com/a.png"}}]}]`), 1600, 1640},
+		"generated picture":        {`{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":"","images":[` + image + `]}]}`, 1600, 1630},
+		"another picture":          {ask(`[{"type":"image","image":"https://example.com/a.png"}]`), 1600, 1630},
+		"another picture, encoded": {ask(`[{"type":"image","image":"data:image/png;base64,` + long + `"}]`), 1600, 1630},
+		"sound":                    {ask(`[{"type":"input_audio","input_audio":{"data":"` + long + `","format":"wav"}}]`), 1600, 1630},
+		"film":                     {ask(`[{"type":"video_url","video_url":{"url":"data:video/mp4;base64,` + long + `"}}]`), 1600, 1630},
+		"file":                     {ask(`[{"type":"file","file":{"filename":"a.pdf","file_data":"data:application/pdf;base64,` + long + `"}}]`), 1600, 1630},
+		"uploaded file":            {ask(`[{"type":"file","file":{"file_id":"file-1"}}]`), 1600, 1630},
+		"document by URL":          {ask(`[{"type":"document","source":{"type":"url","url":"https://example.com/a.pdf"}}]`), 1600, 1630},
+
+		// Text counts by its length, whatever it looks like.
+		"text like a URL":        {ask(`"data: ` + long + `"`), 100_000, 100_050},
+		"text like a picture":    {ask(`[{"type":"text","text":"data:image/png;base64,` + long + `"}]`), 100_000, 100_050},
+		"message like a picture": {`{"model":"m","max_tokens":1,"messages":[{"role":"user","type":"image","content":"` + long + `"}]}`, 100_000, 100_050},
+		"beside a picture":       {ask(`[{"type":"image_url","image_url":{"url":"https://example.com/a.png"},"text":"` + long + `"}]`), 101_600, 101_650},
+		"context of a document":  {ask(`[{"type":"document","source":{"type":"url","url":"https://example.com/a.pdf"},"context":"` + long + `"}]`), 101_600, 101_650},
+		"document of parts":      {ask(`[{"type":"document","source":{"type":"content","content":[{"type":"text","text":"` + long + `"}]}}]`), 100_000, 100_050},
+		"input of a tool":        {ask(`[{"type":"tool_use","input":{"type":"image","source":{"type":"base64","data":"` + long + `"}}}]`), 100_000, 100_050},
+		"schema of a tool":       {`{"model":"m","max_tokens":1,"tools":[{"input_schema":{"default":{"type":"file","image_url":"data:;base64,` + long + `"}}}],"messages":[{"role":"user","content":"hi"}]}`, 100_000, 100_050},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := Request(tt.body).Costs()
