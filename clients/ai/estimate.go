@@ -1,6 +1,7 @@
 package ai
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 )
@@ -49,10 +50,11 @@ func (f fields) prompt() int64 {
 			continue
 		}
 		var value any
-		if json.Unmarshal(text, &value) != nil {
-			continue
-		}
-		if list, ok := value.([]any); ok && name == "messages" {
+		decoder := json.NewDecoder(bytes.NewReader(text))
+		decoder.UseNumber() // a number can be out of the range of float64
+		if decoder.Decode(&value) != nil {
+			s.text += int64(len(text))
+		} else if list, ok := value.([]any); ok && name == "messages" {
 			s.messages(list)
 		} else {
 			s.add(value)
@@ -161,7 +163,9 @@ func (s *size) add(value any) {
 			s.text += int64(len(name))
 			s.add(element)
 		}
-	case float64, bool:
+	case json.Number:
+		s.text += max(int64(len(v)), 4)
+	case bool:
 		s.text += 4
 	}
 }

@@ -90,14 +90,17 @@ func TestCosts(t *testing.T) {
 		"document by URL":          {ask(`[{"type":"document","source":{"type":"url","url":"https://example.com/a.pdf"}}]`), 1600, 1630},
 
 		// Text counts by its length, whatever it looks like.
-		"text like a URL":        {ask(`"data: ` + long + `"`), 100_000, 100_050},
-		"text like a picture":    {ask(`[{"type":"text","text":"data:image/png;base64,` + long + `"}]`), 100_000, 100_050},
-		"message like a picture": {`{"model":"m","max_tokens":1,"messages":[{"role":"user","type":"image","content":"` + long + `"}]}`, 100_000, 100_050},
-		"beside a picture":       {ask(`[{"type":"image_url","image_url":{"url":"https://example.com/a.png"},"text":"` + long + `"}]`), 101_600, 101_650},
-		"context of a document":  {ask(`[{"type":"document","source":{"type":"url","url":"https://example.com/a.pdf"},"context":"` + long + `"}]`), 101_600, 101_650},
-		"document of parts":      {ask(`[{"type":"document","source":{"type":"content","content":[{"type":"text","text":"` + long + `"}]}}]`), 100_000, 100_050},
-		"input of a tool":        {ask(`[{"type":"tool_use","input":{"type":"image","source":{"type":"base64","data":"` + long + `"}}}]`), 100_000, 100_050},
-		"schema of a tool":       {`{"model":"m","max_tokens":1,"tools":[{"input_schema":{"default":{"type":"file","image_url":"data:;base64,` + long + `"}}}],"messages":[{"role":"user","content":"hi"}]}`, 100_000, 100_050},
+		"text like a URL":          {ask(`"data: ` + long + `"`), 100_000, 100_050},
+		"text like a picture":      {ask(`[{"type":"text","text":"data:image/png;base64,` + long + `"}]`), 100_000, 100_050},
+		"number out of range":      {`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"` + long + `","x":1e999}]}`, 100_000, 100_050},
+		"tools with such a number": {`{"model":"m","max_tokens":1,"tools":[{"description":"` + long + `","x":-1e999}],"messages":[{"role":"user","content":"hi"}]}`, 100_000, 100_050},
+		"digits":                   {`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"hi","x":` + strings.Repeat("1", 300_000) + `}]}`, 100_000, 100_050},
+		"message like a picture":   {`{"model":"m","max_tokens":1,"messages":[{"role":"user","type":"image","content":"` + long + `"}]}`, 100_000, 100_050},
+		"beside a picture":         {ask(`[{"type":"image_url","image_url":{"url":"https://example.com/a.png"},"text":"` + long + `"}]`), 101_600, 101_650},
+		"context of a document":    {ask(`[{"type":"document","source":{"type":"url","url":"https://example.com/a.pdf"},"context":"` + long + `"}]`), 101_600, 101_650},
+		"document of parts":        {ask(`[{"type":"document","source":{"type":"content","content":[{"type":"text","text":"` + long + `"}]}}]`), 100_000, 100_050},
+		"input of a tool":          {ask(`[{"type":"tool_use","input":{"type":"image","source":{"type":"base64","data":"` + long + `"}}}]`), 100_000, 100_050},
+		"schema of a tool":         {`{"model":"m","max_tokens":1,"tools":[{"input_schema":{"default":{"type":"file","image_url":"data:;base64,` + long + `"}}}],"messages":[{"role":"user","content":"hi"}]}`, 100_000, 100_050},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := Request(tt.body).Costs()
