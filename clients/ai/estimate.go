@@ -23,7 +23,7 @@ const (
 // completion}. It is 0 tokens for a request that [Request.Validate] refuses.
 //
 // The prompt is estimated as one token for every 3 bytes of text in messages, system and tools,
-// 4 tokens for each message, and 1,600 for each
+// 4 tokens for each message, one for each member of other lists and objects, and 1,600 for each
 // image, sound or document in the content of a message, encoded or by URL. The completion is max_tokens (or max_completion_tokens) times n. Without a maximum it is 1,024
 // times n, which long answers exceed. Long documents use more tokens too: set the costs of such
 // jobs yourself.
@@ -88,6 +88,7 @@ func (s *size) content(value any) {
 		s.add(value)
 		return
 	}
+	s.separators += int64(len(parts))
 	for _, element := range parts {
 		if part, ok := element.(map[string]any); ok {
 			s.part(part)
@@ -155,17 +156,19 @@ func (s *size) add(value any) {
 	case string:
 		s.text += int64(len(v))
 	case []any:
+		s.separators += int64(len(v))
 		for _, element := range v {
 			s.add(element)
 		}
 	case map[string]any:
+		s.separators += int64(len(v))
 		for name, element := range v {
 			s.text += int64(len(name))
 			s.add(element)
 		}
 	case json.Number:
 		s.text += max(int64(len(v)), 4)
-	case bool:
+	default: // true, false or null
 		s.text += 4
 	}
 }

@@ -101,6 +101,7 @@ func TestCosts(t *testing.T) {
 		"document of parts":        {ask(`[{"type":"document","source":{"type":"content","content":[{"type":"text","text":"` + long + `"}]}}]`), 100_000, 100_050},
 		"input of a tool":          {ask(`[{"type":"tool_use","input":{"type":"image","source":{"type":"base64","data":"` + long + `"}}}]`), 100_000, 100_050},
 		"schema of a tool":         {`{"model":"m","max_tokens":1,"tools":[{"input_schema":{"default":{"type":"file","image_url":"data:;base64,` + long + `"}}}],"messages":[{"role":"user","content":"hi"}]}`, 100_000, 100_050},
+		"nothing, often":           {ask(`[{"type":"tool_use","input":[` + strings.Repeat(`null,`, 50_000) + strings.Repeat(`[],`, 50_000) + `""]}]`), 100_000, 200_000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := Request(tt.body).Costs()
