@@ -22,9 +22,10 @@ const (
 // Costs returns the estimated costs of the request, for its job: {"tokens": prompt +
 // completion}. It is 0 tokens for a request that [Request.Validate] refuses.
 //
-// The prompt is estimated as one token for every 3 bytes of text in messages, system and tools,
-// 4 tokens for each message, one for each member of other lists and objects, and 1,600 for each
-// image, sound or document in the content of a message, encoded or by URL. The completion is max_tokens (or max_completion_tokens) times n. Without a maximum it is 1,024
+// The prompt is estimated as one token for every 3 bytes of text in messages, system, tools and all
+// other fields but metadata and logit_bias, 4 tokens for each message, one for each member of other
+// lists and objects, and 1,600 for each image, sound or document in the content of a message,
+// encoded or by URL. The completion is max_tokens (or max_completion_tokens) times n. Without a maximum it is 1,024
 // times n, which long answers exceed. Long documents use more tokens too: set the costs of such
 // jobs yourself.
 //
@@ -44,23 +45,34 @@ func (f fields) bound() int64 {
 
 func (f fields) prompt() int64 {
 	var s size
-	for _, name := range [...]string{"messages", "system", "tools", "functions", "response_format"} {
-		text := f.all[name]
-		if text == nil {
-			continue
+	for name, text := range f.all {
+		if name == "model" || name == "metadata" || name == "logit_bias" {
+			continue // the model does not see them
 		}
 		var value any
 		decoder := json.NewDecoder(bytes.NewReader(text))
 		decoder.UseNumber() // a number can be out of the range of float64
 		if decoder.Decode(&value) != nil {
 			s.text += int64(len(text))
-		} else if list, ok := value.([]any); ok && name == "messages" {
+			continue
+		}
+		switch list, ok := value.([]any); {
+		case ok && name == "messages":
 			s.messages(list)
-		} else {
+		case !setting(value):
 			s.add(value)
 		}
 	}
 	return (s.text+bytesPerToken-1)/bytesPerToken + s.media*perMedia + s.separators
+}
+
+// setting reports whether a field, such as temperature, has no text.
+func setting(value any) bool {
+	switch value.(type) {
+	case json.Number, bool, nil:
+		return true
+	}
+	return false
 }
 
 // size is the size of a prompt: bytes of text, the number of media, and tokens besides these.

@@ -72,6 +72,7 @@ func TestCosts(t *testing.T) {
 		"other languages":   {`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"` + strings.Repeat("語", 100) + `"}]}`, 100, 120},
 		"what is no prompt": {`{"model":"m","max_tokens":1,"metadata":{"x":"` + strings.Repeat("x", 3000) + `"},"messages":[{"role":"user","content":"hi"}]}`, 5, 20},
 		"refused":           {`{"model":"m"}`, 0, 0},
+		"settings":          {`{"model":"m","max_tokens":1,"temperature":0.5,"logprobs":true,"seed":null,"logit_bias":{` + strings.Repeat(`"7":1,`, 5000) + `"8":1},"messages":[{"role":"user","content":"hi"}]}`, 5, 20},
 
 		// Other pictures, sounds and documents.
 		"picture by URL":           {ask(`[{"type":"image_url","image_url":{"url":"https://example.com/a.png","detail":"high"}}]`), 1600, 1630},
@@ -99,6 +100,9 @@ func TestCosts(t *testing.T) {
 		"beside a picture":         {ask(`[{"type":"image_url","image_url":{"url":"https://example.com/a.png"},"text":"` + long + `"}]`), 101_600, 101_650},
 		"context of a document":    {ask(`[{"type":"document","source":{"type":"url","url":"https://example.com/a.pdf"},"context":"` + long + `"}]`), 101_600, 101_650},
 		"document of parts":        {ask(`[{"type":"document","source":{"type":"content","content":[{"type":"text","text":"` + long + `"}]}}]`), 100_000, 100_050},
+		"prediction":               {`{"model":"m","max_tokens":1,"prediction":{"type":"content","content":"` + long + `"},"messages":[{"role":"user","content":"hi"}]}`, 100_000, 100_050},
+		"documents":                {`{"model":"m","max_tokens":1,"documents":[{"title":"a","text":"` + long + `"}],"messages":[{"role":"user","content":"hi"}]}`, 100_000, 100_050},
+		"format for Anthropic":     {`{"model":"m","max_tokens":1,"output_config":{"format":{"schema":{"description":"` + long + `"}}},"messages":[{"role":"user","content":"hi"}]}`, 100_000, 100_050},
 		"input of a tool":          {ask(`[{"type":"tool_use","input":{"type":"image","source":{"type":"base64","data":"` + long + `"}}}]`), 100_000, 100_050},
 		"schema of a tool":         {`{"model":"m","max_tokens":1,"tools":[{"input_schema":{"default":{"type":"file","image_url":"data:;base64,` + long + `"}}}],"messages":[{"role":"user","content":"hi"}]}`, 100_000, 100_050},
 		"nothing, often":           {ask(`[{"type":"tool_use","input":[` + strings.Repeat(`null,`, 50_000) + strings.Repeat(`[],`, 50_000) + `""]}]`), 100_000, 200_000},
