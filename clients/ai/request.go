@@ -81,12 +81,13 @@ func (r Request) parse() (fields, error) {
 			wrong("stream: streaming is not supported, because the whole completion is stored as the job's result: remove stream")
 		}
 	}
-	// OpenAI has two names for the max; as there, the newer one has precedence.
+	// OpenAI has two names for the max. The larger one counts, because some servers ignore the newer
+	// name.
 	for _, name := range [...]string{"max_tokens", "max_completion_tokens"} {
 		if n, problem := count(all[name], maxTokens); problem != "" {
 			wrong("%s: %s", name, problem)
-		} else if n > 0 {
-			f.completion = n
+		} else {
+			f.completion = max(f.completion, n)
 		}
 	}
 	if n, problem := count(all["n"], 1000); problem != "" {

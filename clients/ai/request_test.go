@@ -72,6 +72,7 @@ func TestCosts(t *testing.T) {
 		"other languages":   {`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"` + strings.Repeat("語", 100) + `"}]}`, 100, 120},
 		"what is no prompt": {`{"model":"m","max_tokens":1,"metadata":{"x":"` + strings.Repeat("x", 3000) + `"},"messages":[{"role":"user","content":"hi"}]}`, 5, 20},
 		"refused":           {`{"model":"m"}`, 0, 0},
+		"two bounds":        {`{"model":"m","max_tokens":5000,"max_completion_tokens":1,"messages":[{"role":"user","content":"hi"}]}`, 5000, 5020},
 		"settings":          {`{"model":"m","max_tokens":1,"temperature":0.5,"logprobs":true,"seed":null,"logit_bias":{` + strings.Repeat(`"7":1,`, 5000) + `"8":1},"messages":[{"role":"user","content":"hi"}]}`, 5, 20},
 
 		// Other pictures, sounds and documents.
