@@ -60,6 +60,15 @@ func (r Request) parse() (fields, error) {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
+	// Servers written in Go read Max_Tokens as max_tokens, and the last one counts.
+	for _, used := range [...]string{"model", "messages", "stream", "max_tokens", "max_completion_tokens", "n"} {
+		for name := range all {
+			if name != used && strings.EqualFold(name, used) {
+				wrong("%s: write it in lower case: some servers take it in any case", used)
+				break
+			}
+		}
+	}
 	switch err := json.Unmarshal(all["model"], &f.model); {
 	case all["model"] == nil || err == nil && f.model == "":
 		wrong("model: it is missing")

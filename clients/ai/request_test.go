@@ -36,6 +36,9 @@ func TestValidate(t *testing.T) {
 		"bound below 1":        {`{"model":"m",` + user + `,"max_tokens":0}`, "max_tokens: it is not a whole number"},
 		"bound of halves":      {`{"model":"m",` + user + `,"max_completion_tokens":1.5}`, "max_completion_tokens: it is not"},
 		"bound beyond numbers": {`{"model":"m",` + user + `,"max_tokens":99999999999999999999}`, "max_tokens: it is not"},
+		"other case":           {`{"model":"m",` + user + `,"max_tokens":5,"Max_Tokens":9000}`, "max_tokens: write it in lower case"},
+		"other case of s":      {`{"model":"m",` + user + `,"me\u017fsages":[]}`, "messages: write it in lower case"},
+		"other field":          {`{"model":"m",` + user + `,"topK":5}`, ""},
 		"choices":              {`{"model":"m",` + user + `,"n":-1}`, "n: it is not"},
 	}
 	for name, tt := range tests {
