@@ -195,8 +195,20 @@ func resendBody(m Message) ([]byte, error) {
 	case n > maxResendRecipients:
 		return nil, fmt.Errorf("to: %d recipients; the maximum of Resend is %d", n, maxResendRecipients)
 	}
+	// Resend counts each recipient as a mail, so an address that is there twice can cost two.
+	seen := map[string]bool{}
+	once := func(list Addresses) (own Addresses) {
+		for _, text := range list {
+			// Validate has parsed them all.
+			if address, err := parseAddress(text); err == nil && !seen[address.Address] {
+				seen[address.Address] = true
+				own = append(own, text)
+			}
+		}
+		return own
+	}
 	mail := resendMail{
-		From: m.From, To: m.To, CC: m.CC, BCC: m.BCC, ReplyTo: m.ReplyTo, Subject: oneSpace(m.Subject),
+		From: m.From, To: once(m.To), CC: once(m.CC), BCC: once(m.BCC), ReplyTo: m.ReplyTo, Subject: oneSpace(m.Subject),
 		Text: m.Text, HTML: m.HTML, Headers: m.Headers,
 	}
 	size := 0

@@ -59,7 +59,7 @@ func TestResendSends(t *testing.T) {
 	defer server.Close()
 	s := newResend(t, ResendConfig{URL: server.URL + "/", APIKey: "re_123"})
 	m := Message{
-		From: "Änn <ann@example.com>", To: Addresses{"x@y.z"}, CC: Addresses{"c@y.z"}, BCC: Addresses{"b@y.z"}, ReplyTo: Addresses{"r@y.z"},
+		From: "Änn <ann@example.com>", To: Addresses{"x@y.z", "X <x@y.z>"}, CC: Addresses{"c@y.z", "x@y.z"}, BCC: Addresses{"b@y.z", "c@y.z"}, ReplyTo: Addresses{"r@y.z"},
 		Subject: "Grüße", Text: "text", HTML: "<p>ü</p>", Headers: map[string]string{"X-B": "2", "X-A": "1"},
 		Attachments: []Attachment{{Filename: "f.txt", ContentType: "text/plain", Content: []byte("file")}},
 	}
@@ -80,6 +80,9 @@ func TestResendSends(t *testing.T) {
 		`"subject":"Grüße","text":"text","to":["x@y.z"]}`
 	if string(got) != want {
 		t.Errorf("%s\nwant %s", got, want)
+	}
+	if n := m.Costs()["recipients"]; n != 3 { // as many as Resend was given
+		t.Errorf("%d recipients are estimated", n)
 	}
 	// Attempts that differ would be refused instead of known again.
 	if !bytes.Equal(tap.bodies[0], tap.bodies[2]) {
