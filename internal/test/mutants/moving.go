@@ -134,4 +134,8 @@ var movingMutants = []mutant{
 		"queue/internal/store/move.lua", `if not ARGV[5] then plan('HINCRBY', headgate .. 'totals', 'limits', '0') end`, ``,
 		"missing write", "tenants go on until the replica that they need answers", "queue TestReplicatedTenantsMove",
 	},
+	{
+		"queue/internal/mover/mover.go", `_ = m.releaseAll(ctx)`, ``,
+		"missing write", "tenants that have not left are called where they are while a node is away", "queue/internal/mover TestNodeAwayWhenTenantsMove",
+	},
 }

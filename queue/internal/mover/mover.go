@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -34,6 +35,7 @@ type Mover struct {
 	replicated bool                            // the queue has limits.Replicated
 	calendars  map[string]*effective.Calendars // by partition
 	led        time.Time                       // when it last took the role
+	away       map[string]error                // partitions that did not answer when this attempt began, or lacked the change
 	register   *seats.Register                 // the ledger of the shared limits; nil until it is used
 }
 
@@ -86,29 +88,10 @@ func (m *Mover) move(ctx context.Context) error {
 		return err
 	}
 	if !ended {
-		if err := m.pauses(ctx); err != nil {
-			return err
-		}
-		for _, home := range m.Of.From.Names() {
-			if err := m.empty(ctx, home, true); err != nil {
-				return fmt.Errorf("from %s: %w", home, err)
-			}
-		}
-		// Tenants that nobody knew were added to their old partitions until now.
-		for _, home := range m.Of.From.Names() {
-			if _, err := m.set(ctx, home, "", m.Of.Sum(), []string{store.WholeQueue}); err != nil {
-				return err
-			}
-		}
-		for _, home := range m.Of.From.Names() {
-			if err := m.empty(ctx, home, true); err != nil { // a direct call leaves only keys
-				return fmt.Errorf("from %s: %w", home, err)
-			}
-		}
-		if err := m.pauses(ctx); err != nil {
-			return err
-		}
-		if err := m.strays(ctx); err != nil {
+		if err := m.moveAll(ctx); err != nil {
+			// The next attempts may fail as well, for as long as a node is away. The tenants that could still be called where
+			// they are do not wait for it.
+			_ = m.releaseAll(ctx)
 			return err
 		}
 	}
@@ -120,6 +103,36 @@ func (m *Mover) move(ctx context.Context) error {
 	}
 	m.Logger.Info("all tenants are in their new partitions", logkey.Queue, m.Of.Queue, "partitions", m.Of.N)
 	return nil
+}
+
+// moveAll moves all tenants that belong elsewhere. None begins to move while a partition is away.
+func (m *Mover) moveAll(ctx context.Context) error {
+	if err := m.resumeAll(ctx); err != nil {
+		return err
+	}
+	if err := m.pauses(ctx); err != nil {
+		return err
+	}
+	for _, home := range m.Of.From.Names() {
+		if err := m.empty(ctx, home, true); err != nil {
+			return fmt.Errorf("from %s: %w", home, err)
+		}
+	}
+	// Tenants that nobody knew were added to their old partitions until now.
+	for _, home := range m.Of.From.Names() {
+		if _, err := m.set(ctx, home, "", m.Of.Sum(), []string{store.WholeQueue}); err != nil {
+			return err
+		}
+	}
+	for _, home := range m.Of.From.Names() {
+		if err := m.empty(ctx, home, true); err != nil { // a direct call leaves only keys
+			return fmt.Errorf("from %s: %w", home, err)
+		}
+	}
+	if err := m.pauses(ctx); err != nil {
+		return err
+	}
+	return m.strays(ctx)
 }
 
 func (m *Mover) role() string { return store.Key(m.Of.Queue, "mover") }
@@ -200,32 +213,53 @@ func (m *Mover) hash(ctx context.Context, key string) (fields map[string]string,
 // change is only taken out of the limits.
 const endedField = "*ended"
 
-// published reports whether all tenants have arrived. It is an error if a partition does not know the change yet: who
-// published it has to finish that.
+// published reports whether all tenants have arrived. It notes in away which partitions do not answer or do not know the
+// change yet: who published it has to finish that.
 func (m *Mover) published(ctx context.Context) (ended bool, err error) {
-	for i, home := range m.Of.Names() {
-		var stored *redis.SliceCmd
-		var mark *redis.StringCmd
-		err := m.do(ctx, func(ctx context.Context) error {
-			pipe := m.Redis.Pipeline()
-			stored, mark = pipe.HMGet(ctx, store.Key(home, "limits"), "*", store.PinsField), pipe.HGet(ctx, store.MovesKey(home), endedField)
-			return store.Execute(ctx, pipe)
+	homes := m.Of.Names()
+	l, ended, err := m.stored(ctx, homes[0])
+	switch {
+	case err != nil:
+		return false, err
+	case !l.Equal(m.Of): // the first partition is the last one that learns that the change is over
+		return false, errOver
+	case ended:
+		return true, nil
+	}
+	errs := make([]error, len(homes))
+	var asking sync.WaitGroup // all at once: a node that is away may have many of them, and tenants may be held meanwhile
+	for i, home := range homes[1:] {
+		asking.Go(func() {
+			l, _, err := m.stored(ctx, home)
+			if err == nil && !l.Equal(m.Of) {
+				err = fmt.Errorf("partition %s does not have the limits of the others: publish them again", home)
+			}
+			errs[i+1] = err
 		})
+	}
+	asking.Wait()
+	m.away = map[string]error{}
+	for i, err := range errs {
 		if err != nil {
-			return false, err
-		}
-		text := store.Texts(stored.Val())
-		l, err := store.LayoutOf(m.Of.Queue, text[0], text[1])
-		switch {
-		case err != nil:
-			return false, err
-		case l.Equal(m.Of) && i == 0 && mark.Val() == m.Of.Sum():
-			return true, nil
-		case !l.Equal(m.Of) && i == 0: // the last one that learns that the change is over
-			return false, errOver
-		case !l.Equal(m.Of):
-			return false, fmt.Errorf("partition %s does not have the limits of the others: publish them again", home)
+			m.away[homes[i]] = err
 		}
 	}
 	return false, nil
+}
+
+// stored returns the layout in the limits of a partition, and whether the partition has the mark that this change has ended.
+func (m *Mover) stored(ctx context.Context, home string) (l partition.Layout, ended bool, err error) {
+	var stored *redis.SliceCmd
+	var mark *redis.StringCmd
+	err = m.do(ctx, func(ctx context.Context) error {
+		pipe := m.Redis.Pipeline()
+		stored, mark = pipe.HMGet(ctx, store.Key(home, "limits"), "*", store.PinsField), pipe.HGet(ctx, store.MovesKey(home), endedField)
+		return store.Execute(ctx, pipe)
+	})
+	if err != nil {
+		return l, false, err
+	}
+	text := store.Texts(stored.Val())
+	l, err = store.LayoutOf(m.Of.Queue, text[0], text[1])
+	return l, mark.Val() == m.Of.Sum(), err
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -234,6 +235,7 @@ func differences(was, is map[string]string) string {
 
 // cut ends a context after so many requests to Redis. The last one may have arrived or not.
 type cut struct {
+	mu      sync.Mutex
 	left    int
 	arrives bool
 	end     context.CancelFunc
@@ -242,7 +244,11 @@ type cut struct {
 func (c *cut) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (c *cut) do(ctx context.Context, request func() error) error {
-	if c.left--; c.left > 0 {
+	c.mu.Lock()
+	c.left--
+	goesOn := c.left > 0
+	c.mu.Unlock()
+	if goesOn {
 		return request()
 	}
 	if c.arrives {
@@ -268,6 +274,7 @@ func (c *cut) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 
 // held stops at a request until it may go on.
 type held struct {
+	mu      sync.Mutex
 	left    int
 	reached chan struct{}
 	goOn    chan struct{}
@@ -276,7 +283,11 @@ type held struct {
 func (h *held) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h *held) stop() {
-	if h.left--; h.left == 0 {
+	h.mu.Lock()
+	h.left--
+	stops := h.left == 0
+	h.mu.Unlock()
+	if stops {
 		close(h.reached)
 		<-h.goOn
 	}

@@ -78,8 +78,28 @@ func (m *Mover) empty(ctx context.Context, home string, byKeys bool) error {
 	}
 }
 
-// resume ends rounds that were interrupted.
-func (m *Mover) resume(ctx context.Context, home string, states map[string]string) error {
+// resumeAll ends the rounds that were interrupted, as far as their partitions answer. It returns an error if one does not.
+func (m *Mover) resumeAll(ctx context.Context) (failed error) {
+	for _, home := range m.Of.Names() {
+		failed = cmp.Or(failed, m.away[home])
+	}
+	for _, home := range m.Of.From.Names() {
+		if m.away[home] != nil {
+			continue
+		}
+		states, err := m.hash(ctx, store.MovesKey(home))
+		if err == nil {
+			err = m.resume(ctx, home, states)
+		}
+		if err != nil {
+			failed = cmp.Or(failed, fmt.Errorf("from %s: %w", home, err))
+		}
+	}
+	return failed
+}
+
+// resume ends rounds of a partition that were interrupted.
+func (m *Mover) resume(ctx context.Context, home string, states map[string]string) (failed error) {
 	rounds := map[string][]string{}
 	for tenant, state := range states {
 		if token, left := strings.CutPrefix(state, store.MoveLeft); left {
@@ -87,11 +107,42 @@ func (m *Mover) resume(ctx context.Context, home string, states map[string]strin
 		}
 	}
 	for _, token := range slices.Sorted(maps.Keys(rounds)) {
-		if err := m.carry(ctx, home, token, rounds[token]); err != nil {
-			return err
-		}
+		failed = cmp.Or(failed, m.carry(ctx, home, token, rounds[token]))
 	}
-	return nil
+	return failed
+}
+
+// releaseAll releases the tenants of all partitions that answer, while no other worker moves them.
+func (m *Mover) releaseAll(ctx context.Context) (failed error) {
+	if err := m.lead(ctx); err != nil {
+		return err
+	}
+	for _, home := range m.Of.From.Names() {
+		if m.away[home] != nil {
+			continue
+		}
+		states, err := m.hash(ctx, store.MovesKey(home))
+		if err == nil {
+			maps.DeleteFunc(states, func(_, state string) bool { return state != store.MoveStop })
+			err = m.release(ctx, home, slices.Collect(maps.Keys(states)))
+		}
+		failed = cmp.Or(failed, err)
+	}
+	return failed
+}
+
+// release lets tenants go on where they are that were stopped and have not left: so nothing of them has been moved.
+func (m *Mover) release(ctx context.Context, home string, tenants []string) error {
+	if len(tenants) == 0 {
+		return nil
+	}
+	if err := m.keep(ctx); err != nil {
+		return err
+	}
+	if _, err := m.set(ctx, home, store.MoveStop, "", tenants); err != nil {
+		return err
+	}
+	return m.replan(ctx, home, tenants)
 }
 
 // destination returns the partition to which an escaped tenant moves from another one; "": it stays.
@@ -195,13 +246,9 @@ func (m *Mover) round(ctx context.Context, home string, tenants []string, patien
 	if err != nil {
 		return nil, err
 	}
-	if busy = without(tenants, idle); len(busy) > 0 {
-		if _, err := m.set(ctx, home, store.MoveStop, "", busy); err != nil {
-			return nil, err
-		}
-		if err := m.replan(ctx, home, busy); err != nil {
-			return nil, err
-		}
+	busy = without(tenants, idle)
+	if err := m.release(ctx, home, busy); err != nil {
+		return nil, err
 	}
 	if len(idle) == 0 {
 		return busy, nil
@@ -219,12 +266,9 @@ func (m *Mover) round(ctx context.Context, home string, tenants []string, patien
 	return busy, m.carry(ctx, home, token, gone)
 }
 
-// ready returns an error if one of the partitions of a round needs a replica and none answers: the tenants would stand
-// still for as long.
+// ready returns an error if one of the partitions of a round takes no writes, because it does not answer or needs a replica
+// and none answers: the tenants would stand still for as long.
 func (m *Mover) ready(ctx context.Context, home string, tenants []string) error {
-	if !m.replicated {
-		return nil
-	}
 	for _, one := range append(slices.Collect(maps.Keys(m.byDestination(home, tenants))), home) {
 		if _, err := m.write(ctx, store.MoveScript, one, one, m.Of.Sum(), "", ""); err != nil { // for no tenant, so it changes nothing
 			return err
@@ -381,17 +425,21 @@ func (m *Mover) carry(ctx context.Context, home, token string, tenants []string)
 		return err
 	}
 	arriving := map[string][]string{} // who is not among them has arrived before
+	var leave []string
+	var away error // of the partitions that do not answer: only the tenants that move there wait for them
 	for to, some := range m.byDestination(home, tenants) {
-		var err error
-		if arriving[to], err = m.set(ctx, to, "*", store.MoveComes+token, some); err != nil {
-			return err
+		come, err := m.receive(ctx, to, token, some)
+		if err != nil {
+			away = cmp.Or(away, err)
+			continue
 		}
-		if err := m.arrived(ctx, to, without(some, arriving[to])); err != nil {
-			return err
-		}
-		for _, tenant := range arriving[to] {
+		arriving[to], leave = come, append(leave, some...)
+		for _, tenant := range come {
 			c.to[tenant] = to
 		}
+	}
+	if len(leave) == 0 {
+		return away
 	}
 	if err := c.jobs(ctx); err != nil {
 		return err
@@ -404,7 +452,7 @@ func (m *Mover) carry(ctx context.Context, home, token string, tenants []string)
 			return err
 		}
 	}
-	if _, err := m.set(ctx, home, store.MoveLeft+token, store.MoveGone, tenants); err != nil {
+	if _, err := m.set(ctx, home, store.MoveLeft+token, store.MoveGone, leave); err != nil {
 		return err
 	}
 	for to, some := range arriving {
@@ -412,5 +460,17 @@ func (m *Mover) carry(ctx context.Context, home, token string, tenants []string)
 			return err
 		}
 	}
-	return nil
+	return away
+}
+
+// receive makes a partition take the jobs of tenants that move there, and returns those that have not arrived yet.
+func (m *Mover) receive(ctx context.Context, home, token string, tenants []string) (arriving []string, err error) {
+	if err := m.away[home]; err != nil {
+		return nil, err
+	}
+	arriving, err = m.set(ctx, home, "*", store.MoveComes+token, tenants)
+	if err == nil {
+		err = m.arrived(ctx, home, without(tenants, arriving))
+	}
+	return arriving, err
 }
