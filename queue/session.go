@@ -238,7 +238,7 @@ func (w *Worker) lookSoon() { signal(w.announced) }
 // follow replaces the session by another one each time that a queue has other partitions, until ctx is done. It
 // returns the latest session. It also repeats the check of Redis, whose result is the worker's readiness.
 func (w *Worker) follow(ctx context.Context, s *session) *session {
-	check := time.NewTicker(checkEvery)
+	check := time.NewTicker(w.check)
 	defer check.Stop()
 	failing := false // the next session cannot start
 	for {

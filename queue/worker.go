@@ -72,6 +72,7 @@ type Worker struct {
 	observer   Observer
 	logger     *slog.Logger
 	poll       time.Duration // maximum time between two rounds of a dispatcher
+	check      time.Duration // between two checks of Redis
 
 	// All sessions share these.
 	capacity  *capacity
@@ -119,7 +120,7 @@ func New(config Config) (*Worker, error) {
 		}
 	}
 	return &Worker{
-		config: config, handlers: map[string]*handler{}, poll: idleDispatch,
+		config: config, handlers: map[string]*handler{}, poll: idleDispatch, check: checkEvery,
 		observer: cmp.Or[Observer](config.Observer, NoObserver{}), logger: cmp.Or(config.Logger, slog.New(slog.DiscardHandler)),
 		capacity: newCapacity(config.Concurrency), suspects: newSuspects(config.Concurrency), announced: make(chan struct{}, 1),
 		live: map[string]*liveRuns{}, ready: errors.New("the worker has not started"),
