@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 	"unicode/utf8"
 )
 
@@ -147,6 +149,66 @@ func TestShow(t *testing.T) {
 	if got := New(nil).Show([]byte(`{"secret":"CANARY","text":"` + long + `"}`)); !got.Truncated || strings.Contains(fmt.Sprint(got.Value), "CANARY") || len(got.Value.(string)) > MaxShown {
 		t.Errorf("a long JSON: truncated %v, %.60v", got.Truncated, got.Value)
 	}
+}
+
+// TestNamesInValues: names and tokens are also found in values, in other names, and beside what only begins like them.
+func TestNamesInValues(t *testing.T) {
+	key, jwt := "re_"+strings.Repeat("x", 16), "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.sig"
+	for text, want := range map[string]string{
+		"a=b=password=x c":            "a=b=password=[redacted] c",
+		"a=[b: {pin=1 2}]":            "a=[b: {pin=[redacted] 2}]",
+		"x=basic pwd=1&y=2":           "x=basic pwd=[redacted]&y=2",
+		"pwd=,otp:\n [1, 2], sid=":    "pwd=,otp:\n [redacted], sid=",
+		`pwd=\otp=1`:                  `pwd=\otp=[redacted]`,
+		`a='b' pin="1" c`:             `a='b' pin="[redacted]" c`,
+		"pin=[redacted]otp=1":         "pin=[redacted]otp=[redacted]",
+		"password: is auth: no pin=1": "password: is auth: no pin=[redacted]",
+		"eyJa-eyJb." + jwt:            "[redacted].sig",
+		"eyJa-" + key + "-eyJb":       "eyJa-[redacted]-eyJb",
+		"eyJa-" + key + "-eyJb.c":     "[redacted]",
+		"eyJa-" + key + ".." + jwt:    "eyJa-[redacted]..[redacted]",
+		"eyJa-whsec_a+b/eyJc.d":       "eyJa-[redacted].d",
+		"eyJ." + jwt + " eyJ. " + jwt: "eyJ.[redacted] eyJ. [redacted]",
+		"hg_x " + key + " hg_":        "hg_x [redacted] hg_",
+		"x" + key + " eyJ" + key:      "x" + key + " eyJ" + key,
+	} {
+		if got := Text(text); got != want {
+			t.Errorf("%s is %s, want %s", text, got, want)
+		}
+	}
+}
+
+// TestLongTexts: the time that a text takes grows with its length, and not with the square of it.
+// Here that is a tenth of a second and many minutes of CPU time, however busy the machine is.
+func TestLongTexts(t *testing.T) {
+	for _, part := range []string{"a=", "a=[", "aa:", "a='", "pin=\\", "auth: bearer ", "eyJ-sk_live_a-", "eyJ.", "eyJa+", "<a ", "1 ", "1234567-"} {
+		text := strings.Repeat(part, 1<<18/len(part))
+		before, done := cpu(t), make(chan struct{})
+		go func() {
+			defer close(done)
+			Text(text)
+		}()
+		for ended := false; !ended; {
+			select {
+			case <-done:
+				ended = true
+			case <-time.After(100 * time.Millisecond):
+				if took := cpu(t) - before; took > 20*time.Second {
+					t.Fatalf("%d bytes of %s… are not done after %v of CPU time", len(text), part, took)
+				}
+			}
+		}
+	}
+}
+
+// cpu returns the CPU time that this process has used.
+func cpu(t *testing.T) time.Duration {
+	t.Helper()
+	var spent syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &spent); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(spent.Utime.Nano() + spent.Stime.Nano())
 }
 
 // FuzzShow: whatever a payload is, what is shown of it is JSON of a bounded length

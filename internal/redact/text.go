@@ -12,17 +12,27 @@ import (
 func Text(text string) string { return new(Fields).Text(text) }
 
 var (
-	// tokens are secrets by their form: JSON web tokens, and the keys of providers and of Headgate.
-	tokens = regexp.MustCompile(`\beyJ[\w-]+\.[\w-]+(?:\.[\w-]*)?` +
-		`|\b[sr]k_(?:live|test)_\w+|\bwhsec_[\w+/=-]+|\bhg_[\w-]{20,}|\bsk-[\w-]{16,}|\bre_\w{16,}|\bgh[pousr]_\w{16,}|\bxox[a-z]-[\w-]+|\bSG\.[\w.-]{16,}`)
+	// token is a secret by its form: a JSON web token, or a key of a provider or of Headgate.
+	token = regexp.MustCompile(`^(?:eyJ[\w-]+\.[\w-]+(?:\.[\w-]*)?` +
+		`|[sr]k_(?:live|test)_\w+|whsec_[\w+/=-]+|hg_[\w-]{20,}|sk-[\w-]{16,}|re_\w{16,}|gh[pousr]_\w{16,}|xox[a-z]-[\w-]+|SG\.[\w.-]{16,})`)
+
+	// prefix is how a token begins.
+	prefix = regexp.MustCompile(`\b(?:eyJ|[sr]k_(?:live|test)_|whsec_|hg_|sk-|re_|gh[pousr]_|xox[a-z]-|SG\.)`)
+
+	// word is the first part of a JSON web token.
+	word = regexp.MustCompile(`^[\w-]*`)
 
 	schemes = regexp.MustCompile(`(?i)\b(bearer\s+)[\w.~+/=:-]{4,}`)
 
 	links = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s"<>]+`)
 
-	// assigned is a name with its value, as in forms, headers and parts of JSON.
-	assigned = regexp.MustCompile(`([A-Za-z_][\w-]*)(\\*["']?\s*[:=]\s*)` +
-		`((?:(?i:bearer|basic|digest|token|apikey)\s+)?(?:\\+"(?:[^"\\]|\\[^"\\])*|"(?:[^"\\]|\\.)*"?|'[^']*'?|[\[{][^\]}]*[\]}]?|[^\s&,;"'{}\[\]\\]+))`)
+	// assigned is a name with the mark before its value, as in forms, headers and parts of JSON.
+	assigned = regexp.MustCompile(`([A-Za-z_][\w-]*)(\\*["']?\s*[:=]\s*)`)
+
+	// assignment is the value. It is a pattern of its own because the value of a name that is not
+	// secret is read again for names in it: read with each name, a=a=a=… takes time that grows with
+	// the square of its length.
+	assignment = regexp.MustCompile(`^(?:(?i:bearer|basic|digest|token|apikey)\s+)?(?:\\+"(?:[^"\\]|\\[^"\\])*|"(?:[^"\\]|\\.)*"?|'[^']*'?|[\[{][^\]}]*[\]}]?|[^\s&,;"'{}\[\]\\]+)`)
 
 	// element is one of XML, with its text.
 	element = regexp.MustCompile(`(<([A-Za-z_][\w.:-]*)(?:\s[^<>]*)?>)([^<]+)`)
@@ -37,7 +47,7 @@ func (f *Fields) Text(text string) string {
 	if strings.Contains(text, "://") {
 		text = links.ReplaceAllStringFunc(text, f.link)
 	}
-	text = tokens.ReplaceAllString(text, Hidden)
+	text = tokens(text)
 	text = schemes.ReplaceAllString(text, "${1}"+Hidden)
 	if strings.ContainsAny(text, ":=") {
 		text = f.assignments(text)
@@ -53,6 +63,33 @@ func (f *Fields) Text(text string) string {
 	return cards(text)
 }
 
+// tokens hides the secrets that have a form of their own.
+func tokens(text string) string {
+	var out strings.Builder
+	done, from, wordEnd := 0, 0, 0
+	for {
+		at := prefix.FindStringIndex(text[from:])
+		if at == nil {
+			return out.String() + text[done:]
+		}
+		begin := from + at[0]
+		from = begin + 1 // no token begins with the second letter of a prefix
+		jwt := text[begin] == 'e'
+		if jwt && begin < wordEnd {
+			continue
+		}
+		if found := token.FindString(text[begin:]); found != "" {
+			from = begin + len(found)
+			out.WriteString(text[done:begin] + Hidden)
+			done = from
+		} else if jwt {
+			// No second part follows this word, so no JSON web token begins in it. Looking again
+			// at each eyJ in it takes time that grows with the square of its length.
+			wordEnd = begin + len(word.FindString(text[begin:]))
+		}
+	}
+}
+
 // said are words that follow a name in a sentence about its value, as in "password: it is empty".
 var said = []string{
 	"a", "an", "are", "at", "cannot", "empty", "has", "invalid", "is", "it", "longer", "may", "missing", "must", "no", "not", "only", "required", "set", "the", "too",
@@ -61,21 +98,24 @@ var said = []string{
 
 func (f *Fields) assignments(text string) string {
 	var out strings.Builder
-	for text != "" {
+	for {
 		at := assigned.FindStringSubmatchIndex(text)
 		if at == nil {
-			break
+			return out.String() + text
 		}
-		name, mark, value := text[at[2]:at[3]], text[at[4]:at[5]], text[at[6]:at[7]]
-		if !f.secret(name) || value == Hidden || f.sentence(name, mark, value) {
-			out.WriteString(text[:at[5]]) // the value may be a name
-			text = text[at[5]:]
+		name, mark := text[at[2]:at[3]], text[at[4]:at[5]]
+		out.WriteString(text[:at[5]])
+		text = text[at[5]:]
+		if !f.secret(name) {
+			continue // the value may be a name
+		}
+		value := assignment.FindString(text)
+		if value == "" || value == Hidden || f.sentence(name, mark, value) {
 			continue
 		}
-		out.WriteString(text[:at[5]] + quoted(value))
-		text = text[at[7]:]
+		out.WriteString(quoted(value))
+		text = text[len(value):]
 	}
-	return out.String() + text
 }
 
 // sentence reports whether a name and what follows it are words about a field.
@@ -186,8 +226,15 @@ var issued = []struct{ from, to, least, most int }{
 	{3600, 3699, 14, 14}, {3800, 3999, 14, 14}, {3528, 3589, 16, 16}, {6011, 6011, 16, 19}, {6440, 6599, 16, 19}, {6200, 6299, 16, 19},
 }
 
+// between are the marks between the groups of a card's digits.
+var between = strings.NewReplacer(" ", "", "-", "")
+
+// card reports whether digits, with at most one mark between two of them, are the number of a card.
 func card(text string) bool {
-	number := strings.NewReplacer(" ", "", "-", "").Replace(text)
+	if len(text) < minDigits || len(text) >= 2*maxDigits {
+		return false
+	}
+	number := between.Replace(text)
 	if len(number) < minDigits || len(number) > maxDigits {
 		return false
 	}
