@@ -20,6 +20,7 @@ const (
 	maxLines      = 100_000  // jobs in one batch
 	maxBatchBytes = 64 << 20 // of NDJSON
 	maxArrayBytes = 8 << 20  // of a JSON array, whose elements are not limited by lines
+	maxListed     = 100_000  // invalid fields in the answer to one batch; each job after them lists its first
 
 	chunkLines = 200 // enqueued while the next chunk is read
 	chunkBytes = 4 << 20
@@ -61,7 +62,7 @@ type itemResult struct {
 type itemError struct {
 	Reason string       `json:"reason"`
 	Code   string       `json:"code"`             // as in a problem
-	Errors []fieldError `json:"errors,omitempty"` // all invalid fields
+	Errors []fieldError `json:"errors,omitempty"` // the first invalid fields
 }
 
 func itemErrorOf(err error) *itemError {
@@ -133,6 +134,7 @@ type batch struct {
 	from   entries
 	key    *string // of which jobs without a key get one; nil: none
 	read   int
+	listed int // invalid fields in the answer
 	answer batchAnswer
 	denied bool // a refusal for a tenant of another key was recorded
 }
@@ -284,6 +286,9 @@ func (b *batch) enqueue(ctx context.Context, c *chunk) error {
 		switch {
 		case result.Error != nil:
 			b.answer.Refused++
+			if b.listed += len(result.Error.Errors); b.listed > maxListed {
+				result.Error.Errors, result.Error.Reason = listed(result.Error.Errors, result.Error.Reason, 1)
+			}
 		case result.Existing:
 			b.answer.Existing++
 		default:

@@ -35,11 +35,11 @@ func decodeText(text []byte, into any) error {
 	case err == nil:
 		return nil
 	case len(fields) > 0:
-		p := newProblem(http.StatusBadRequest, codeInvalid, "%s", oneLine(err))
+		var all []fieldError
 		for _, field := range fields {
-			p.Errors = append(p.Errors, fieldError{clip(field.Field), field.Reason})
+			all = append(all, fieldError{clip(field.Field), field.Reason})
 		}
-		return p
+		return fieldsProblem(all, oneLine(err))
 	case errors.Is(err, strictjson.ErrNotObject):
 		return newProblem(http.StatusBadRequest, codeInvalid, "The body must be a JSON object.")
 	case errors.Is(err, strictjson.ErrTrailing):

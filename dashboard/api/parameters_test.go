@@ -2,10 +2,13 @@ package api
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/payloads"
 	"github.com/headgate/headgate/internal/strictjson"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/validation"
@@ -52,6 +55,47 @@ func TestAllMistakesOfARequest(t *testing.T) {
 			if !slices.Contains(fields, field) {
 				t.Errorf("%s %s: no error of %s: %s", test.method, test.body, field, got.body)
 			}
+		}
+	}
+}
+
+// TestManyMistakes: of a body with more mistakes than an answer should have, the first are listed, and the answer says
+// that there are more.
+func TestManyMistakes(t *testing.T) {
+	r := newRig(t, redistest.Shared(t), func(c *Config) { c.CheckPayload = payloads.Check })
+	job := `{"kind":"call","tenant":"acme","queue":"` + r.queue + `","payload":1`
+	headers := make([]string, 50_000)
+	for i := range headers {
+		headers[i] = fmt.Sprintf(`"a name %d":""`, i)
+	}
+	for name, body := range map[string]string{
+		"unknown fields":        job + strings.Repeat(`,"a":1`, 300_000) + "}",
+		"those of a follow-up":  strings.Repeat(job+`,"on_success":`, 9) + job + strings.Repeat(`,"a":1`, 100_000) + strings.Repeat("}", 10),
+		"headers of a webhook":  `{"kind":"webhook","tenant":"acme","payload":{"url":"https://example.com/","headers":{` + strings.Join(headers, ",") + "}}}",
+		"one more than allowed": job + strings.Repeat(`,"a":1`, check.MaxErrors+1) + "}",
+	} {
+		one := r.want(400, `"reason":"`+check.AndMore+`"}]`, "POST", "/jobs", body)
+		batch := r.want(207, `"reason":"`+check.AndMore+`"}]`, "POST", "/jobs/batch", body, "Content-Type", ndjson)
+		if len(one.body) > 64<<10 || len(batch.body) > 64<<10 {
+			t.Errorf("%s: answers of %d and %d bytes", name, len(one.body), len(batch.body))
+		}
+		result := batch.get(t, "results").([]any)[0].(map[string]any)["error"].(map[string]any)
+		for _, problem := range []struct{ detail, errors any }{{one.get(t, "detail"), one.get(t, "errors")}, {result["reason"], result["errors"]}} {
+			if n := len(problem.errors.([]any)); n != check.MaxErrors+1 || !strings.HasSuffix(problem.detail.(string), check.AndMore) {
+				t.Errorf("%s: %d errors: %.300s", name, n, problem.detail)
+			}
+		}
+	}
+	if got := r.want(400, "", "POST", "/jobs", job+strings.Repeat(`,"a":1`, check.MaxErrors)+"}"); strings.Contains(got.body, check.AndMore) || len(got.get(t, "errors").([]any)) != check.MaxErrors {
+		t.Errorf("exactly as many: %s", got.body)
+	}
+
+	line := job + strings.Repeat(`,"a":1`, 200) + "}\n"
+	results := r.want(207, `"refused":1100`, "POST", "/jobs/batch", strings.Repeat(line, 1100), "Content-Type", ndjson).get(t, "results").([]any)
+	for i, want := range map[int]int{0: check.MaxErrors + 1, maxListed / (check.MaxErrors + 1): 2, 1099: 2} {
+		problem := results[i].(map[string]any)["error"].(map[string]any)
+		if n := len(problem["errors"].([]any)); n != want || !strings.HasSuffix(problem["reason"].(string), "a: "+check.AndMore) {
+			t.Errorf("job %d of a batch has %d errors, want %d: %.300s", i, n, want, problem["reason"])
 		}
 	}
 }

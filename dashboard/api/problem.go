@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/operate"
@@ -113,8 +115,7 @@ func problemOf(err error) *problem {
 		return newProblem(http.StatusNotFound, codeNotFound, "%s", oneLine(err))
 	}
 	if fields := invalidFields(err); len(fields) > 0 {
-		p := newProblem(http.StatusBadRequest, codeInvalid, "%s", oneLine(err))
-		p.Errors = fields
+		p := fieldsProblem(fields, oneLine(err))
 		switch {
 		case errors.Is(err, validation.ErrNotFound):
 			p.Status, p.Code = http.StatusNotFound, codeNotFound
@@ -155,9 +156,29 @@ func together(errs ...error) error {
 	if all == nil {
 		return nil
 	}
-	p := newProblem(http.StatusBadRequest, codeInvalid, "%s", strings.Join(texts, "; "))
-	p.Errors = all
+	return fieldsProblem(all, strings.Join(texts, "; "))
+}
+
+// fieldsProblem returns the problem of invalid fields, of which it lists the first. The detail is
+// for all of them.
+func fieldsProblem(fields []fieldError, detail string) *problem {
+	p := newProblem(http.StatusBadRequest, codeInvalid, "")
+	p.Errors, p.Detail = listed(fields, detail, check.MaxErrors)
 	return p
+}
+
+// listed returns the first errors, and one more if there are others, with the detail that names
+// only them.
+func listed(fields []fieldError, detail string, most int) (first []fieldError, named string) {
+	if len(fields) <= most {
+		return fields, detail
+	}
+	first = append(slices.Clone(fields[:most]), fieldError{fields[most].Field, check.AndMore})
+	texts := make([]string, len(first))
+	for i, f := range first {
+		texts[i] = f.Field + ": " + f.Reason
+	}
+	return first, strings.Join(texts, "; ")
 }
 
 // invalidFields returns the invalid fields that an error names.

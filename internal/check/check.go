@@ -48,9 +48,19 @@ func Quote(text string) string {
 	return strconv.Quote(text)
 }
 
+// MaxErrors is how many errors are listed of an input that can have any number of them. If there
+// are more, one more is listed, with the reason AndMore.
+const (
+	MaxErrors = 100
+	AndMore   = "this is invalid too, and there may be more"
+)
+
 // Suggest returns `; did you mean "…"?` with the candidate most like word, or "" if none is
-// similar.
+// similar. Words that are longer than any name are not compared, because that takes long.
 func Suggest(word string, candidates []string) string {
+	if len(word) > MaxTenant {
+		return ""
+	}
 	best, least := "", len(word)/3+2
 	for _, candidate := range candidates {
 		if d := distance(word, candidate); d < least {

@@ -246,7 +246,20 @@ func (l Line) jobAt(depth int, payloads Payloads) (queue.Job, error) {
 			wrong("callback", "it is empty; leave it out for a job without one")
 		}
 	}
-	return job, errors.Join(errs...)
+	return job, errors.Join(first(errs)...)
+}
+
+// first returns the first [check.MaxErrors] errors and one more: a payload, or the follow-ups
+// together, can have as many mistakes as bytes.
+func first(errs []error) []error {
+	if len(errs) <= check.MaxErrors {
+		return errs
+	}
+	more := errs[check.MaxErrors]
+	if wrong, ok := errors.AsType[*validation.Error](more); ok {
+		more = validation.Field(wrong.Field, check.AndMore)
+	}
+	return append(slices.Clone(errs[:check.MaxErrors]), more)
 }
 
 // maxNested bounds what is parsed: the queue takes 8 jobs that follow one

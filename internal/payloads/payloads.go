@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/clients/email"
 	"github.com/headgate/headgate/clients/payment"
 	"github.com/headgate/headgate/clients/webhook"
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/strictjson"
 	"github.com/headgate/headgate/queue/validation"
 )
@@ -45,7 +46,7 @@ func checkFields(payload json.RawMessage, value validator) []error {
 	if fields := strictjson.FieldErrors(err); len(fields) > 0 {
 		for _, wrong := range fields {
 			seen[wrong.Field] = true
-			all = append(all, validation.Field(wrong.Field, wrong.Reason))
+			all = append(all, validation.Field(check.Printable(wrong.Field, 60), wrong.Reason))
 		}
 	} else if err != nil {
 		return []error{err}

@@ -29,7 +29,7 @@ func (e *FieldError) Error() string { return check.Printable(e.Field, 60) + ": "
 
 // Members returns the members of an object. Each name must be in known, with the same case, and
 // occur once. If known is nil, all names are allowed. The error joins a [FieldError] for each name
-// that is not; the members are then the others.
+// that is not, of the first [check.MaxErrors] and one more; the members are then the others.
 func Members(text []byte, known []string) (map[string]json.RawMessage, error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	token, err := decoder.Token()
@@ -41,6 +41,14 @@ func Members(text []byte, known []string) (map[string]json.RawMessage, error) {
 	}
 	members := map[string]json.RawMessage{}
 	var errs []error
+	wrong := func(name, reason string, like []string) {
+		switch n := len(errs); {
+		case n < check.MaxErrors:
+			errs = append(errs, &FieldError{name, reason + check.Suggest(name, like)})
+		case n == check.MaxErrors:
+			errs = append(errs, &FieldError{name, check.AndMore})
+		}
+	}
 	for decoder.More() {
 		token, err := decoder.Token()
 		if err != nil {
@@ -52,11 +60,11 @@ func Members(text []byte, known []string) (map[string]json.RawMessage, error) {
 			return nil, notJSON(err)
 		}
 		if known != nil && !slices.Contains(known, name) {
-			errs = append(errs, &FieldError{name, "unknown field" + check.Suggest(name, known)})
+			wrong(name, "unknown field", known)
 			continue
 		}
 		if _, duplicate := members[name]; duplicate {
-			errs = append(errs, &FieldError{name, "duplicate field"})
+			wrong(name, "duplicate field", nil)
 			continue
 		}
 		members[name] = value

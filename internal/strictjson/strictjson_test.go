@@ -5,7 +5,10 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/headgate/headgate/internal/check"
 )
 
 func TestMembers(t *testing.T) {
@@ -31,6 +34,14 @@ func TestMembers(t *testing.T) {
 	members, err = Members([]byte(`{"ammount": 5, "amount": 6, "amount": 7, "x": 8, "currency": 1}`), known)
 	if fields := FieldErrors(err); len(fields) != 3 || fields[0].Field != "ammount" || fields[1].Field != "amount" || fields[2].Field != "x" || len(members) != 2 || string(members["amount"]) != "6" {
 		t.Errorf("three mistakes: %v; %s", err, members)
+	}
+	_, err = Members([]byte(`{"amount":5`+strings.Repeat(`,"amount":5`, 100_000)+`}`), nil)
+	if fields := FieldErrors(err); len(fields) != check.MaxErrors+1 || fields[check.MaxErrors-1].Reason != "duplicate field" || fields[check.MaxErrors].Reason != check.AndMore {
+		t.Errorf("100,000 mistakes: %d, %.200v", len(fields), err)
+	}
+	long := strings.Repeat("a", check.MaxTenant)
+	if _, err := Members([]byte(`{"`+long+`a":5}`), []string{long}); FieldErrors(err)[0].Reason != "unknown field" {
+		t.Errorf("a long name is compared: %v", err)
 	}
 	for text, want := range map[string]error{
 		`[]`: ErrNotObject, `"amount"`: ErrNotObject, `null`: ErrNotObject,
