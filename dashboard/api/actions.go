@@ -8,10 +8,12 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -69,14 +71,14 @@ func (a *API) act(r *request) (answer, error) {
 	filter := operate.Filter{Tenant: body.Tenant, Kind: body.Kind, State: lifecycle.State(body.State), Reason: body.Contains}
 	var groupErr, byErr error
 	filter.Group, groupErr = readGroup(body.Group)
-	verb := operate.Verb(body.Verb)
+	verb := verbOf[body.Verb]
 	if refused := a.mayAct(r, verb, filter); refused != nil {
 		return answer{}, cmp.Or(err, error(refused))
 	}
 	if !body.DryRun {
 		byErr = r.by(body.Reason).Check()
 	}
-	if err := together(err, groupErr, filter.Check(verb), byErr); err != nil {
+	if err := together(err, groupErr, checkAction(body.Verb, filter), byErr); err != nil {
 		return answer{}, err
 	}
 	if body.DryRun {
@@ -87,6 +89,20 @@ func (a *API) act(r *request) (answer, error) {
 		return answer{}, p
 	}
 	return a.apply(r, verb, filter, body.Reason)
+}
+
+// checkAction returns the errors of an action, joined. The API has fewer verbs than package operate.
+func checkAction(verb string, filter operate.Filter) error {
+	if verb, known := verbOf[verb]; known {
+		return filter.Check(verb)
+	}
+	errs := []error{validation.Field("verb", check.Quote(verb)+" is not one of cancel, retry, run, delete")}
+	for _, err := range validation.Unjoin(filter.Check("")) {
+		if wrong, ok := errors.AsType[*validation.Error](err); !ok || wrong.Field != "verb" {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // apply applies a verb. Its error says how many jobs were changed before it.
@@ -114,7 +130,7 @@ func decodeWhy(r *request) (why, error) {
 	return why{cmp.Or(r.URL.Query().Get("reason"), "no reason given")}, nil
 }
 
-var verbOf = map[string]operate.Verb{"cancel": operate.Cancel, "retry": operate.RetryArchived, "run": operate.RunNow}
+var verbOf = map[string]operate.Verb{"cancel": operate.Cancel, "retry": operate.RetryArchived, "run": operate.RunNow, "delete": operate.DeleteArchived}
 
 // actOnOne applies a verb to one job: the last segment of the path, or delete.
 func (a *API) actOnOne(r *request) (answer, error) {

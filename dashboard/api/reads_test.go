@@ -333,6 +333,7 @@ func TestJobs(t *testing.T) {
 	group := func(outcome, kind, reason any) string {
 		return string(mustJSON(map[string]any{"outcome": outcome, "kind": kind, "reason": reason}))
 	}
+	r.want(400, `"errors":[{"field":"verb","reason":"\"wake\" is not one of cancel, retry, run, delete"}]`, "POST", at+"/actions", `{"verb":"wake","reason":"x"}`)
 	this := group(g["outcome"], g["kind"], g["reason"])
 	for group, want := range map[string]string{this: "cancelled by local", group("archived", g["kind"], g["reason"]): `"jobs":[]`, group(g["outcome"], g["kind"], ""): `"jobs":[]`} {
 		r.want(200, want, "GET", at+"/jobs?state=archived&group="+url.QueryEscape(group), "")
