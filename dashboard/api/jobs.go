@@ -42,11 +42,11 @@ func (a *API) jobs(r *request) (answer, error) {
 	} else if !r.caller.mayTenant(query.Tenant) {
 		return answer{}, otherTenant(query.Tenant)
 	}
-	if query.Kind == "" && len(r.caller.key.Kinds) == 1 {
+	if query.Kind == "" && query.Group == nil && len(r.caller.key.Kinds) == 1 {
 		query.Kind = r.caller.key.Kinds[0]
 	}
-	if !r.caller.mayKind(query.Kind) {
-		return answer{}, otherKind(query.Kind)
+	if kind := kindOf(query.Kind, query.Group); !r.caller.mayKind(kind) {
+		return answer{}, otherKind(kind)
 	}
 	name := r.PathValue("q")
 	page, err := a.inspector.ListJobs(r.Context(), name, query)

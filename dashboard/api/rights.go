@@ -178,14 +178,19 @@ func (a *API) mayAct(r *request, verb operate.Verb, filter operate.Filter) *prob
 	if verb == operate.RunNow && !r.caller.key.may(Admin) {
 		return noScope(Admin) // it goes beyond the limits that others share
 	}
-	kind := filter.Kind
-	if filter.Group != nil && kind == "" {
-		kind = filter.Group.Kind
-	}
-	if !r.caller.mayKind(kind) {
+	if kind := kindOf(filter.Kind, filter.Group); !r.caller.mayKind(kind) {
 		return otherKind(kind)
 	}
 	return nil
+}
+
+// kindOf returns the kind of the jobs that a request names by their kind or their group; "" for any.
+// A group has the kind of its jobs.
+func kindOf(kind string, group *inspect.FailureKey) string {
+	if group != nil && kind == "" {
+		return group.Kind
+	}
+	return kind
 }
 
 // mayPause refuses pauses and resumptions that the caller's key does not allow.

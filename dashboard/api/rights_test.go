@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -31,7 +32,8 @@ func TestKeyOfSomeQueuesAndKinds(t *testing.T) {
 	server := redistest.Start(t)
 	r, keys := keyed(t, server, Key{ID: "ops", Scopes: []Scope{Admin}},
 		Key{ID: "queue", Scopes: []Scope{Admin}, Queues: []string{"mine"}},
-		Key{ID: "kind", Scopes: []Scope{Enqueue, Read, Operate}, Kinds: []string{"mail"}})
+		Key{ID: "kind", Scopes: []Scope{Enqueue, Read, Operate}, Kinds: []string{"mail"}},
+		Key{ID: "kinds", Scopes: []Scope{Read}, Kinds: []string{"mail", "call"}})
 	limit := limits.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1), Per: []string{"tenant"}}
 	publish := func(of ...limits.Limit) {
 		t.Helper()
@@ -104,6 +106,19 @@ func TestKeyOfSomeQueuesAndKinds(t *testing.T) {
 	r.want(403, "single tenants or kinds", "GET", at+"/conformance", "")
 	r.want(200, `"jobs":1`, "POST", at+"/actions", `{"verb":"cancel","kind":"mail","reason":"x"}`)
 	r.want(200, `"waiting":1`, "GET", at, "")
+
+	r.key = keys["ops"]
+	group := r.want(200, "", "GET", at+"/failures", "").get(t, "groups").([]any)[0].(map[string]any)
+	for _, name := range []string{"kind", "kinds"} {
+		r.key = keys[name]
+		for kind, status := range map[string]int{"mail": 200, "routed": 403} {
+			this := mustJSON(map[string]any{"outcome": group["outcome"], "kind": kind, "reason": group["reason"]})
+			got := r.do("GET", at+"/jobs?state=archived&group="+url.QueryEscape(string(this)), "")
+			if got.status != status || status == 200 && !strings.Contains(got.body, mail) {
+				t.Errorf("the key for %s lists a group of kind %s: %d %s", name, kind, got.status, got.body)
+			}
+		}
+	}
 }
 
 // TestOperateIsNotAdmin: a key without admin changes nothing that others share, and raises no
