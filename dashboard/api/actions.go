@@ -81,12 +81,17 @@ func (a *API) act(r *request) (answer, error) {
 	if err := together(err, groupErr, checkAction(body.Verb, filter), byErr); err != nil {
 		return answer{}, err
 	}
+	if p := a.mayNotChange(); p != nil && !body.DryRun {
+		return answer{}, p
+	}
+	release, err := a.actions.take(r.caller)
+	if err != nil {
+		return answer{}, err
+	}
+	defer release()
 	if body.DryRun {
 		tally, err := operate.Count(r.Context(), a.config.Redis, r.PathValue("q"), verb, filter)
 		return answer{body: tallyOf(tally, true)}, err
-	}
-	if p := a.mayNotChange(); p != nil {
-		return answer{}, p
 	}
 	return a.apply(r, verb, filter, body.Reason)
 }

@@ -110,6 +110,7 @@ type API struct {
 	batches    *slots
 	chunkTime  time.Duration // for each chunk of a batch to arrive
 	streams    *slots
+	actions    *slots
 	trials     *slots
 	reports    *slots // of conformance
 	refused    *refusals
@@ -130,7 +131,7 @@ func New(config Config) (*API, error) {
 	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	a := &API{
 		config: config, mux: http.NewServeMux(), open: map[string]bool{}, client: queue.NewClient(config.Redis).RequireLimits().FullAt(config.FullAt).Encrypt(config.PayloadKeys),
-		batches: newSlots("batches", maxBatches), chunkTime: chunkTime, streams: newSlots("streams", maxStreams), trials: newSlots("trials", maxTrials),
+		batches: newSlots("batches", maxBatches), chunkTime: chunkTime, streams: newSlots("streams", maxStreams), actions: newSlots("actions", maxActions), trials: newSlots("trials", maxTrials),
 		reports: newSlots("reports of conformance", maxReports), refused: newRefusals(config.Redis, config.Logger), hide: redact.New(config.Redact),
 	}
 	if a.inspector = config.Inspector; a.inspector == nil {
@@ -246,6 +247,7 @@ func (r *request) by(reason string) operate.Operator {
 const (
 	maxAnswerTime = 15 * time.Second
 	maxActionTime = 10 * time.Minute // for verbs over many jobs
+	maxActions    = 8                // over many jobs, at once
 )
 
 // serve calls the handler of a route if the caller has permission.

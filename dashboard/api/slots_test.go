@@ -78,6 +78,32 @@ func TestShareOfAKey(t *testing.T) {
 	r.want(202, "", "POST", "/jobs/batch", job, "Content-Type", ndjson)
 }
 
+// TestShareOfActions: a key whose actions on many jobs take long leaves room for those of others.
+func TestShareOfActions(t *testing.T) {
+	r, keys := keyed(t, redistest.Shared(t), Key{ID: "greedy", Scopes: []Scope{Operate}}, Key{ID: "other", Scopes: []Scope{Operate}})
+	var release func()
+	for range maxActions / 2 {
+		var err error
+		if release, err = r.api.actions.take(caller{key: Key{ID: "greedy"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at, count := "/queues/"+r.queue+"/actions", `{"verb":"cancel","dry_run":true}`
+	r.key = keys["greedy"]
+	if got := r.want(429, "4 actions of this key are in progress, which is its share", "POST", at, count); got.header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	r.want(429, "its share", "POST", at, `{"verb":"cancel","reason":"x"}`)
+	r.want(400, "reason", "POST", at, `{"verb":"cancel"}`)
+	r.key = keys["other"]
+	for range maxActions { // each gives its slot back
+		r.want(200, "", "POST", at, count)
+	}
+	release()
+	r.key = keys["greedy"]
+	r.want(200, "", "POST", at, `{"verb":"cancel","reason":"x"}`)
+}
+
 // TestBodyTakesMemoryAsItComes: what a client says of its body's length takes no memory.
 func TestBodyTakesMemoryAsItComes(t *testing.T) {
 	const said = 1 << 20
