@@ -367,12 +367,12 @@ func (g *gate) finish(ctx context.Context, job *Running, v verdict) verdict {
 	question.to, question.message = v.place(job, g.clock.now())
 	switch settled := g.settle(question); {
 	case !settled.mine:
+		if v.hold.length > 0 {
+			g.pauses.reread()
+		}
 		late := g.endLate(job, v)
 		if settled.repeated {
 			return v
-		}
-		if v.hold.length > 0 {
-			g.pauses.reread()
 		}
 		return late
 	case settled.follow:

@@ -305,22 +305,42 @@ func TestUnrecordedPause(t *testing.T) {
 }
 
 // TestPauseOfALostRun: a call ends with the provider's wish to wait, but its job has gone to another run meanwhile, so Redis
-// does not take the pause. The worker does not keep it either: it goes on with the tenant's jobs.
+// does not take the pause. The worker does not keep it either: it goes on with the tenant's jobs. The same if it cannot know
+// whether an earlier try of the settlement arrived.
 func TestPauseOfALostRun(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, 2, limitsOf(), nil)
-	r.answer = func(ctx context.Context, job Running) error {
-		if r.seen.outcomes(lifecycle.Lost) > 0 {
-			return nil
-		}
-		r.server.Client().HSet(ctx, asynqwire.Key(r.queue, "t:"+job.ID), "hg_owner", "other:1")
-		return tooMany{after: time.Hour}
+	for name, test := range map[string]struct {
+		cut  bool // the worker's connections break before it can settle the call
+		ends lifecycle.Outcome
+	}{
+		"settled once":  {false, lifecycle.Lost},
+		"settled again": {true, lifecycle.Throttled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			wire, edit := wired()
+			r := startRig(t, 2, limitsOf(), edit)
+			r.answer = func(ctx context.Context, job Running) error {
+				if r.seen.outcomes(test.ends) > 0 {
+					return nil
+				}
+				r.server.Client().HSet(ctx, asynqwire.Key(r.queue, "t:"+job.ID), "hg_owner", "other:1")
+				if test.cut {
+					wire.Refuse(store.SettleScript.Hash())
+				}
+				return tooMany{after: time.Hour}
+			}
+			r.run(t)
+			r.enqueue(t, "a", 1)
+			if test.cut {
+				until(t, "a settlement did not arrive", func() bool { return wire.Refused() > 0 })
+				wire.Refuse("")
+			}
+			r.seen.wait(t, string(test.ends), 1)
+			r.enqueue(t, "a", 1)
+			r.wait(t)
+		})
 	}
-	r.run(t)
-	r.enqueue(t, "a", 1)
-	r.seen.wait(t, string(lifecycle.Lost), 1)
-	r.enqueue(t, "a", 1)
-	r.wait(t)
 }
 
 // TestFollowProviders: a provider's pause reaches other workers with the settlement, and of
