@@ -73,6 +73,7 @@ func (p *pauses) follow(ctx context.Context, client redis.UniversalClient, queue
 	if followed == version {
 		return nil
 	}
+	before := known
 	all := known == 0 || followed > version // the latter: Redis has lost data
 	if all {
 		known = 0
@@ -93,9 +94,7 @@ func (p *pauses) follow(ctx context.Context, client redis.UniversalClient, queue
 			} else if !all {
 				// Redis has dropped changes that were not read, such as a resume. Read
 				// all pauses again.
-				p.mu.Lock()
-				p.read = 0
-				p.mu.Unlock()
+				p.reread()
 				return p.follow(ctx, client, queue, version, now)
 			}
 		}
@@ -124,6 +123,8 @@ func (p *pauses) follow(ctx context.Context, client redis.UniversalClient, queue
 		}
 	}
 	p.drop(now)
-	p.version, p.read = version, known
+	if p.read == before { // otherwise reread was called meanwhile
+		p.version, p.read = version, known
+	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -302,6 +303,36 @@ func TestUnrecordedPause(t *testing.T) {
 	w.reread()
 	w.catchUp(t)
 	w.want(t, false, "a")
+}
+
+// TestRereadWhilePausesAreRead: pauses are read again after a call of reread, also if it comes while changes are read.
+func TestRereadWhilePausesAreRead(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 0, limitsOf(), nil)
+	w := r.watcher(t)
+	r.pauseTenants(t, 1, store.Endless)
+	w.catchUp(t)
+	w.add("a", time.Now(), time.Hour)
+	r.pauseTenants(t, 2, store.Endless)
+	w.client.AddHook(&rereading{pauses: &w.pauses})
+	w.catchUp(t)
+	w.catchUp(t)
+	w.want(t, false, "a")
+}
+
+// rereading is a hook that calls reread once, when a command has been answered.
+type rereading struct {
+	redistest.Silent // leaves no command without an answer
+	pauses           *pauses
+	once             sync.Once
+}
+
+func (h *rereading) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		h.once.Do(h.pauses.reread)
+		return err
+	}
 }
 
 // TestPauseOfALostRun: a call ends with the provider's wish to wait, but its job has gone to another run meanwhile, so Redis
