@@ -79,7 +79,7 @@ func (g *gate) serve(h handed) {
 	if err != nil {
 		v = g.finish(ctx, job, archive(lifecycle.Archived, fmt.Errorf("the task cannot be read: %w", err)))
 	} else {
-		v = g.process(ctx, job, h.grant)
+		v = g.process(ctx, job, h.grant, h.asked)
 	}
 	g.observer.Finished(g.of.Queue, g.known(job.Kind), v.outcome)
 }

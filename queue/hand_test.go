@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
@@ -279,10 +280,10 @@ func TestEarlierRunEndsTheJob(t *testing.T) {
 				<-end
 				return test.earlier
 			}
-			id := r.add(t, nil)
+			id, asked := r.add(t, nil), boottime.Now()
 			hand, running := r.handsTo(t, &renewals{})
 			r.hold(t, id, "w:1")
-			hand(id, "w:1", "go")
+			hand(id, "w:1", "go", asked)
 			<-called
 			r.recover(t, id, "10", false)
 			r.hold(t, id, "w:2")
@@ -290,7 +291,7 @@ func TestEarlierRunEndsTheJob(t *testing.T) {
 				close(end)
 				running.Wait()
 			}
-			hand(id, "w:2", "go")
+			hand(id, "w:2", "go", asked)
 			if test.comes == "meanwhile" {
 				close(end)
 			}

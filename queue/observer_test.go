@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/test/pacer"
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
@@ -141,7 +142,7 @@ func TestObserverIsToldWhyJobsPark(t *testing.T) {
 			id := r.add(t, nil)
 			r.hold(t, id, "w:1")
 			hand, _ := r.handsTo(t, &renewals{})
-			hand(id, "w:1", "slot")
+			hand(id, "w:1", "slot", boottime.Now())
 			r.seen.wait(t, "parked", 1)
 			r.seen.mu.Lock()
 			defer r.seen.mu.Unlock()

@@ -37,10 +37,9 @@ type run struct {
 	missed   int           // slots missed in a row
 }
 
-// process runs a job from its handover to its settlement.
-func (g *gate) process(ctx context.Context, job *Running, first grant) verdict {
-	now := boottime.Now()
-	r := &run{gate: g, job: job, grant: first, began: now, asked: now, marked: first.crashes == 0}
+// process runs a job from its handover to its settlement. asked is when the worker asked for the job.
+func (g *gate) process(ctx context.Context, job *Running, first grant, asked time.Duration) verdict {
+	r := &run{gate: g, job: job, grant: first, began: boottime.Now(), asked: asked, marked: first.crashes == 0}
 	defer func() {
 		if r.turn != nil {
 			g.suspects.pass()
