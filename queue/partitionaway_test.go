@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
@@ -289,6 +290,31 @@ func TestEventsOfSlowClocks(t *testing.T) {
 	until(t, "all are read", func() bool { look(); return len(read) == 3 })
 	if !slices.Equal(read, []string{"first", "later", "ahead"}) {
 		t.Errorf("read: %v", read)
+	}
+}
+
+// TestRecoveryBesideASilentNode: the key of a dead worker is on a node that does not answer. The jobs that it held in
+// queues on other nodes are recovered nevertheless. Nobody knows whether it has ended, so no crash is counted.
+func TestRecoveryBesideASilentNode(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	r := startRigAt(t, cluster.Redis(), -1, limitsOf(), nil)
+	client, silent, dead := cluster.Client(), cluster.Other(cluster.Slot(store.Key(r.queue, "waiting"))), "w"
+	for cluster.Owner(cluster.Slot(workers.Key(dead))) != silent {
+		dead += "w"
+	}
+	id := r.add(t, nil)
+	r.hold(t, id, dead+":1")
+	watcher := &recoverer{queue: r.queue, worker: "watcher", redis: client, live: newLiveRuns(), logger: r.worker.logger, chores: r.chores(), roles: newRoles(client, "watcher")}
+	watcher.lastLook = boottime.Now()
+	watcher.seen = map[string]sighting{id: {"10", boottime.Now() - silence - time.Second}}
+	silent.Pause()
+	defer silent.Resume()
+	if _, err := watcher.look(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if state, crashes := r.field(t, id, "state"), r.field(t, id, "hg_crashes"); state != "aggregating" || crashes != "" {
+		t.Errorf("the job is %s, with %q crashes; want it back in its lane, with none", state, crashes)
 	}
 }
 

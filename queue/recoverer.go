@@ -102,8 +102,6 @@ func every(ctx context.Context, interval time.Duration, fn func()) {
 // look looks for dead workers if this worker watches the queue. It returns the time until
 // the next look.
 func (r *recoverer) look(ctx context.Context) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
-	defer cancel()
 	if left := r.roles.left(r.role()); left > 0 {
 		return left, nil
 	}
@@ -137,13 +135,23 @@ func (r *recoverer) role() string { return store.Key(r.queue, "watcher") }
 
 // recoverDead takes the jobs back from dead workers.
 func (r *recoverer) recoverDead(ctx context.Context) error {
-	now, err := asynqwire.Leases(ctx, r.redis, r.queue)
+	asks, cancel := context.WithTimeout(ctx, store.Timeout)
+	defer cancel()
+	now, err := asynqwire.Leases(asks, r.redis, r.queue)
 	if err != nil {
 		return err
 	}
 	dead := slices.DeleteFunc(r.compare(now, boottime.Now()), r.live.has)
+	if len(dead) == 0 {
+		return nil
+	}
+	owners, err := r.owners(asks, dead)
+	if err != nil {
+		return err
+	}
+	ended := r.ended(ctx, owners)
 	for ids := range slices.Chunk(dead, 50) {
-		taken, err := r.recover(ctx, ids, now)
+		taken, err := r.takeFrom(ctx, ids, owners, now, ended)
 		if err != nil {
 			return err
 		}
@@ -160,6 +168,8 @@ func (r *recoverer) recoverDead(ctx context.Context) error {
 // that rejects the write rejects renewed leases too. An unchanged lease means nothing then, so
 // the caller starts counting again.
 func (r *recoverer) watch(ctx context.Context) (left time.Duration, idle bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
+	defer cancel()
 	reply, err := store.WatchScript.Run(ctx, r.redis, store.KeysOf(r.queue, r.role()), r.queue, r.worker, slowed(r.of, watchLasts, slowWatch).Milliseconds(), 1)
 	if err != nil {
 		return 0, false, err
@@ -171,14 +181,13 @@ func (r *recoverer) watch(ctx context.Context) (left time.Duration, idle bool, e
 	return time.Duration(max(ms, 0)) * time.Millisecond, ms < 0, nil
 }
 
-// recover takes jobs whose leases were not renewed from their workers. A worker that still has
-// a heartbeat has not ended, it has only lost the job.
-func (r *recoverer) recover(ctx context.Context, ids []string, leases map[string]string) (taken any, err error) {
-	owners, err := r.owners(ctx, ids)
-	if err != nil {
-		return 0, err
-	}
-	return r.takeFrom(ctx, owners, leases, workers.Ended(ctx, r.redis, slices.Collect(maps.Values(owners))))
+// ended returns which of the workers whose jobs are taken have ended. A worker that still has a heartbeat has not, it
+// has only lost its jobs. In a Cluster its key may be on another node than the queue. The jobs do not wait for a node
+// that does not answer, and a look that took longer than blind would make the counting start again.
+func (r *recoverer) ended(ctx context.Context, owners map[string]string) map[string]bool {
+	ctx, cancel := context.WithTimeout(ctx, store.AwayAfter)
+	defer cancel()
+	return workers.Ended(ctx, r.redis, slices.Collect(maps.Values(owners)))
 }
 
 // owners returns the owner marks of jobs, by id; "" of a job that has none.
@@ -200,11 +209,14 @@ func (r *recoverer) owners(ctx context.Context, ids []string) (map[string]string
 	return owners, nil
 }
 
-// takeFrom takes jobs from their owners. ended has the ids of the workers that have ended.
-func (r *recoverer) takeFrom(ctx context.Context, owners, leases map[string]string, ended map[string]bool) (taken any, err error) {
+// takeFrom takes jobs from their owners, except jobs whose lease or owner has changed. ended has the ids of the workers
+// that have ended.
+func (r *recoverer) takeFrom(ctx context.Context, ids []string, owners, leases map[string]string, ended map[string]bool) (taken any, err error) {
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
+	defer cancel()
 	args := []any{r.queue}
-	for id, owner := range owners {
-		args = append(args, id, leases[id], owner, ended[workers.Of(owner)])
+	for _, id := range ids {
+		args = append(args, id, leases[id], owners[id], ended[workers.Of(owners[id])])
 	}
 	return store.RecoverScript.Run(ctx, r.redis, store.ScriptKeys(r.queue), args...)
 }
@@ -234,7 +246,7 @@ func (r *recoverer) abandon() error {
 			if err != nil {
 				return err
 			}
-			if _, err := r.takeFrom(ctx, owners, leases, nil); err != nil {
+			if _, err := r.takeFrom(ctx, slices.Collect(maps.Keys(owners)), owners, leases, nil); err != nil {
 				return err
 			}
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/fanout"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
@@ -114,23 +115,22 @@ func Of(owner string) string {
 
 // Ended returns which workers of some owner marks missed two heartbeats and so, as far as
 // anyone can know, have ended. A worker is not among them if Redis returns an error for
-// it. Leases are renewed with each heartbeat, so when the leases of a dead worker have
-// been silent for long enough, so has the worker.
+// it, or no answer before ctx is done. Leases are renewed with each heartbeat, so when the
+// leases of a dead worker have been silent for long enough, so has the worker.
 func Ended(ctx context.Context, client redis.UniversalClient, owners []string) map[string]bool {
-	pipe := client.Pipeline()
-	left := map[string]*redis.DurationCmd{}
+	ended := map[string]bool{}
 	for _, owner := range owners {
-		if worker := Of(owner); worker != "" && left[worker] == nil {
-			left[worker] = pipe.PTTL(ctx, Key(worker))
+		if worker := Of(owner); worker != "" {
+			ended[worker] = false
 		}
 	}
-	ended := map[string]bool{}
-	if len(left) == 0 {
-		return ended
-	}
-	_, _ = pipe.Exec(ctx) // every command has its own error
-	for worker, ttl := range left {
-		ended[worker] = ttl.Err() == nil && ttl.Val() <= BeatLasts-2*BeatEvery
+	// Not in a pipeline: if one node of a Cluster does not answer, all its commands fail.
+	ids := slices.Collect(maps.Keys(ended))
+	left, errs := fanout.Ask(ctx, store.Timeout, ids, func(ctx context.Context, id string) (time.Duration, error) {
+		return client.PTTL(ctx, Key(id)).Result()
+	})
+	for i, id := range ids {
+		ended[id] = errs[i] == nil && left[i] <= BeatLasts-2*BeatEvery
 	}
 	return ended
 }
