@@ -318,6 +318,21 @@ func TestRecoveryBesideASilentNode(t *testing.T) {
 	}
 }
 
+// TestAnnouncedAtTheQueuesNode: announcements go to the node that has the queue, so that no other one delays them.
+func TestAnnouncedAtTheQueuesNode(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	const n = 10
+	for range n {
+		store.Announce(t.Context(), cluster.Client(), "q")
+		store.AnnounceToAll(t.Context(), cluster.Client(), "q")
+	}
+	node := cluster.Owner(cluster.Slot(store.Key("q", "waiting")))
+	if got := redistest.Calls(t, node.Client(), "publish"); got != 2*n {
+		t.Errorf("the queue's node got %d announcements; want %d", got, 2*n)
+	}
+}
+
 // spare returns a node with nothing that all queues need, and a queue whose first partition is there.
 func spare(cluster *redistest.Cluster) (owner func(key string) *redistest.Server, gone *redistest.Server, queue string) {
 	owner = func(key string) *redistest.Server { return cluster.Owner(cluster.Slot(key)) }
