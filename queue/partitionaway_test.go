@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -330,6 +331,33 @@ func TestAnnouncedAtTheQueuesNode(t *testing.T) {
 	node := cluster.Owner(cluster.Slot(store.Key("q", "waiting")))
 	if got := redistest.Calls(t, node.Client(), "publish"); got != 2*n {
 		t.Errorf("the queue's node got %d announcements; want %d", got, 2*n)
+	}
+}
+
+// TestChangeBesideASilentNode: a worker learns of the other partitions of a queue while the node of another of its queues
+// does not answer.
+func TestChangeBesideASilentNode(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	client, ctx := cluster.Client(), t.Context()
+	silent, away := cluster.Other(cluster.Slot(store.Key("q", "limits"))), "r"
+	for cluster.Owner(cluster.Slot(store.Key(away, "limits"))) != silent {
+		away += "r"
+	}
+	publish := func(n int) {
+		t.Helper()
+		if err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{away: {Partitions: 2}, "q": {Partitions: n}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish(2)
+	s := checkedSession(t, client, away, "q")
+	publish(3)
+	silent.Pause()
+	defer silent.Resume()
+	want := map[string]partition.Layout{"q": {Queue: "q", N: 3, From: &partition.Layout{Queue: "q", N: 2}}}
+	if got := s.changed(ctx); !maps.EqualFunc(got, want, partition.Layout.Equal) {
+		t.Errorf("%v; want %v", got, want)
 	}
 }
 

@@ -69,7 +69,7 @@ func (r *roles) ask(ctx context.Context) {
 	for i, name := range names {
 		who[i], left[i] = pipe.Get(ctx, name), pipe.PTTL(ctx, name)
 	}
-	_, _ = pipe.Exec(ctx) // every command has its own error
+	_, _ = pipe.Exec(ctx) // a node that does not answer fails all commands; whoever stands by then asks for its role
 	now := boottime.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()

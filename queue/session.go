@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/fanout"
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/internal/wait"
@@ -304,17 +304,16 @@ func (s *session) next(ctx context.Context) (*session, error) {
 func (s *session) changed(ctx context.Context) map[string]partition.Layout {
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
-	pipe, fields := s.redis.Pipeline(), make([]*redis.SliceCmd, len(s.queues))
-	for i, was := range s.queues {
-		fields[i] = pipe.HMGet(ctx, store.Key(was.Queue, "limits"), "*", store.PinsField)
-	}
-	_, _ = pipe.Exec(ctx) // every command has its own error
+	// Not in a pipeline: if one node of a Cluster does not answer, all its commands fail.
+	fields, errs := fanout.Ask(ctx, store.AwayAfter, s.names(), func(ctx context.Context, name string) ([]any, error) {
+		return s.redis.HMGet(ctx, store.Key(name, "limits"), "*", store.PinsField).Result()
+	})
 	changed := map[string]partition.Layout{}
 	for i, was := range s.queues {
-		if fields[i].Err() != nil {
+		if errs[i] != nil {
 			continue
 		}
-		text := store.Texts(fields[i].Val())
+		text := store.Texts(fields[i])
 		now, err := store.LayoutOf(was.Queue, text[0], text[1])
 		if text[0] != "" && err == nil && !now.Equal(was) {
 			changed[was.Queue] = now
