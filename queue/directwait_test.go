@@ -282,7 +282,7 @@ func TestCallThatGivesUpStopsNoOther(t *testing.T) {
 	t.Parallel()
 	client := redis.NewUniversalClient(redistest.Any(t).Options())
 	t.Cleanup(func() { _ = client.Close() })
-	times := &heldTimes{asked: make(chan struct{}, 2*firstSamples), answer: make(chan struct{})}
+	times := &heldAnswers{command: "time", asked: make(chan struct{}, 2*firstSamples), answer: make(chan struct{})}
 	client.AddHook(times)
 	c := &redisClock{redis: client, queue: redistest.Queue(t)}
 	ctx, giveUp := context.WithCancel(t.Context())
@@ -309,17 +309,112 @@ func TestCallThatGivesUpStopsNoOther(t *testing.T) {
 	}
 }
 
-// heldTimes is a hook that holds the answers to TIME.
-type heldTimes struct{ asked, answer chan struct{} }
+// TestCallsBesideCalendarsThatDoNotCome: while the calendars of a queue cannot be read, a call that ends needs none of
+// them, and one that waits for them ends with its context.
+func TestCallsBesideCalendarsThatDoNotCome(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 0, limitsOf(limits.Limit{Name: "two", Algorithm: throttle.Concurrency, Concurrency: 2}), nil)
+	client := redis.NewUniversalClient(r.server.Options())
+	t.Cleanup(func() { _ = client.Close() })
+	calls := NewClient(client)
+	p, err := calls.Take(t.Context(), r.call("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls.direct.expireCalendars()
+	reads := &heldAnswers{command: "hget", asked: make(chan struct{}, 10), answer: make(chan struct{})}
+	defer close(reads.answer)
+	client.AddHook(reads)
+	started := func(do func() error) <-chan error {
+		done := make(chan error, 1)
+		go func() { done <- do() }()
+		return done
+	}
+	ctx, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
+	take := started(func() error { _, err := calls.Take(ctx, r.call("a")); return err })
+	<-reads.asked
+	release := started(func() error { return p.Release(context.Background()) })
+	renew := started(func() error { _, err := p.end(context.Background(), "renew", "1"); return err })
+	for what, done := range map[string]<-chan error{"Release": release, "a renewal": renew} {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		case <-time.After(hang):
+			t.Fatalf("%s waits for the calendars", what)
+		}
+	}
+	giveUp()
+	select {
+	case err := <-take:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("the call that gave up: %v", err)
+		}
+	case <-time.After(hang):
+		t.Error("the call that gave up waits for the calendars")
+	}
+}
 
-func (*heldTimes) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (*heldTimes) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+// TestSilentRedisHoldsNoEndLong: calls that end while Redis does not answer do not wait for each other.
+func TestSilentRedisHoldsNoEndLong(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
+	const n = 20
+	server := redistest.Start(t)
+	r := startRigAt(t, server.Redis(), 0, limitsOf(limits.Limit{Name: "all", Algorithm: throttle.Concurrency, Concurrency: n}), nil)
+	var permits []*Permit
+	for range n {
+		p, err := r.client.Take(t.Context(), r.call("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		permits = append(permits, p)
+	}
+	r.client.direct.expireCalendars()
+	server.Pause()
+	defer server.Resume()
+	began := time.Now()
+	var all sync.WaitGroup
+	for i, p := range permits {
+		all.Go(func() {
+			end := p.Release
+			if i%2 == 0 { // this needs calendars
+				end = func(ctx context.Context) error { return p.Settle(ctx, map[string]int64{"tokens": 1}) }
+			}
+			if err := end(t.Context()); err == nil {
+				t.Errorf("call %d has ended without Redis", i)
+			}
+		})
+	}
+	all.Wait()
+	if took := time.Since(began); took > 4*store.Timeout { // one after the other they would take 50 s or more
+		t.Errorf("%d calls took %v to end", n, took)
+	}
+}
+
+// expireCalendars makes all calls read calendars again.
+func (d *direct) expireCalendars() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.known)
+}
+
+// heldAnswers is a hook that holds the answers to a command.
+type heldAnswers struct {
+	command       string
+	asked, answer chan struct{}
+}
+
+func (*heldAnswers) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (*heldAnswers) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (h *heldTimes) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (h *heldAnswers) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "time" {
+		if cmd.Name() == h.command {
 			h.asked <- struct{}{}
 			<-h.answer
 		}

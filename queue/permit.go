@@ -135,14 +135,19 @@ func (p *Permit) end(ctx context.Context, what, actual string) (woken int64, err
 }
 
 func (p *Permit) endIn(ctx context.Context, of accepted, permits, what, actual string) (woken int64, err error) {
-	err = p.client.direct.in(p.client.redis, of.home).calendars.Run(ctx, func(calendars string) error {
+	send := func(calendars string) error {
 		ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 		defer cancel()
 		reply, err := store.DirectEndScript.RunUntilDone(ctx, p.client.redis, store.ScriptKeys(of.home), of.home, calendars,
 			p.id, of.tenant, of.attributesOfLane(), of.cost, of.costs, permits, p.marks, p.slot.latestMicros, what, actual, of.layout)
 		woken, _ = reply.(int64)
 		return err
-	})
+	}
+	if what == "renew" || what == "end" && actual == "" { // of limits it needs nothing but the places
+		err = send("")
+	} else {
+		err = p.client.direct.in(p.client.redis, of.home).calendars.Run(ctx, send)
+	}
 	return woken, err
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/queue/internal/refreshed"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
@@ -19,35 +20,49 @@ type Calendars struct {
 	Redis redis.UniversalClient
 	Seen  func(queue string, kinds []string) // called with the kinds of the queue; may be nil
 
-	mu     sync.Mutex
-	text   string
-	leased bool
-	until  time.Time
+	once    sync.Once // sets what latest needs
+	latest  refreshed.Value[calendars]
+	changed atomic.Pointer[time.Time] // since when what was read before is of no use; nil: never
 
 	counted atomic.Pointer[[]string] // see Counts
 	adapts  atomic.Bool
 	grows   atomic.Bool
 }
 
-// Text returns the calendars in the form that scripts take, read at most 5 s ago.
+type calendars struct {
+	text   string
+	leased bool // a limit of the queue is
+}
+
+const maxAge = 5 * time.Second
+
+// Text returns the calendars in the form that scripts take, read at most 5 s ago. Concurrent callers share a read, and
+// each waits until its context is done, but no longer than [store.Timeout].
 func (c *Calendars) Text(ctx context.Context) (string, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := time.Now()
-	if now.Before(c.until) {
-		return c.text, nil
+	latest, err := c.get(ctx)
+	return latest.text, err
+}
+
+func (c *Calendars) get(ctx context.Context) (calendars, error) {
+	c.once.Do(func() { c.latest.Read = c.read })
+	age := maxAge
+	if changed := c.changed.Load(); changed != nil {
+		age = max(min(age, time.Since(*changed)), 1) // 1 ns: a read that begins now is new enough by any clock
 	}
-	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout) // which the read may exceed by another timeout of the client
 	defer cancel()
+	return c.latest.Get(ctx, age, true)
+}
+
+func (c *Calendars) read(ctx context.Context) (calendars, error) {
 	stored, err := ReadQueue(ctx, c.Redis, c.Queue)
 	if err != nil && !errors.Is(err, errUnreadable) {
-		return "", err
+		return calendars{}, err
 	}
 	redisNow, err := store.Time(ctx, c.Redis, store.Key(c.Queue, "limits")) // this machine's clock may be wrong by days
 	if err != nil {
-		return "", err
+		return calendars{}, err
 	}
-	c.leased = slices.ContainsFunc(stored.Limits, func(l Limit) bool { return l.Spec.Leased })
 	c.adapts.Store(slices.ContainsFunc(stored.Limits, func(l Limit) bool { return l.Adaptive }))
 	c.grows.Store(slices.ContainsFunc(stored.Limits, func(l Limit) bool { return l.Ramp != nil }))
 	var counted *[]string
@@ -58,19 +73,17 @@ func (c *Calendars) Text(ctx context.Context) (string, error) {
 	if c.Seen != nil {
 		c.Seen(c.Queue, stored.Kinds)
 	}
-	if c.text, err = stored.Calendars(redisNow); err != nil {
-		c.text = "" // the scripts read the same limits, and report the damage
+	text, err := stored.Calendars(redisNow)
+	if err != nil {
+		text = "" // the scripts read the same limits, and report the damage
 	}
-	c.until = now.Add(5 * time.Second)
-	return c.text, nil
+	return calendars{text, slices.ContainsFunc(stored.Limits, func(l Limit) bool { return l.Spec.Leased })}, nil
 }
 
 // Leased reports whether the queue has a limit of which it gets leases, as of at most 5 s ago.
 func (c *Calendars) Leased(ctx context.Context) bool {
-	_, _ = c.Text(ctx) // else it is as it was
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.leased
+	latest, _ := c.get(ctx) // else it is as it was
+	return latest.leased
 }
 
 // Counts reports whether the calls of the queue are counted for conformance, and by which attributes its lanes
@@ -101,9 +114,8 @@ func (c *Calendars) Run(ctx context.Context, script func(calendars string) error
 		if err = script(text); err == nil || !Stale(err) {
 			return err
 		}
-		c.mu.Lock()
-		c.until = time.Time{}
-		c.mu.Unlock()
+		now := time.Now()
+		c.changed.Store(&now)
 		if try == tries {
 			return err
 		}
