@@ -180,11 +180,14 @@ func (c *Client) EnqueueMany(ctx context.Context, jobs []Job) []Result {
 	for i := range jobs {
 		left[i] = i
 	}
-	seeking := &retry{}
+	now, seeking, looking := time.Now(), &retry{}, &retry{}
 	for try := 0; ; try++ {
-		for some := range slices.Chunk(left, maxPrepared) {
-			c.enqueueSome(ctx, jobs, some, results, try)
+		m := many{jobs: jobs, results: results, now: now, try: try, sent: map[source]bool{}}
+		late := c.sendFound(ctx, &m, left)
+		for len(late) > 0 && looking.wait(ctx, time.Time{}) {
+			late = c.sendFound(ctx, &m, late)
 		}
+		m.sending.Wait()
 		left = slices.DeleteFunc(left, func(i int) bool { return !errors.Is(results[i].Err, errNoPartition) })
 		if len(left) == 0 || !seeking.seek(ctx, try) {
 			return results
@@ -192,44 +195,100 @@ func (c *Client) EnqueueMany(ctx context.Context, jobs []Job) []Result {
 	}
 }
 
-// enqueueSome sends those jobs of each partition in their order, and the partitions side by side: one
-// whose node does not answer keeps no other waiting.
-func (c *Client) enqueueSome(ctx context.Context, jobs []Job, some []int, results []Result, try int) {
-	now, again := time.Now(), &retry{}
-	batches := map[place][]*batchOf{} // one round trip is for one
-	for _, i := range some {
-		a, err := c.prepare(ctx, jobs[i], now, again, try)
-		if err != nil {
-			results[i].Err = err
+// many is one try of [Client.EnqueueMany].
+type many struct {
+	jobs    []Job
+	results []Result
+	now     time.Time // of the call: all that is looked up is as new
+	try     int
+
+	sending sync.WaitGroup
+	sent    map[source]bool  // of which a job was sent
+	behind  map[source]error // of which a job was not sent in this pass, and why: later ones must not overtake it
+}
+
+// source is what a job says of its lane: jobs with the same one keep their order.
+type source struct{ queue, kind, tenant string }
+
+// lookupWait is how long jobs whose partitions are known wait for those whose partitions are looked up.
+const lookupWait = 100 * time.Millisecond
+
+// sendFound sends some jobs, those of each partition in their order, and the partitions side by side: one whose node
+// does not answer keeps no other waiting. It returns those whose partitions were not found in time. m.sending ends
+// when the others are answered.
+func (c *Client) sendFound(ctx context.Context, m *many, some []int) (late []int) {
+	m.behind = map[source]error{}
+	for n := 0; n < len(some); n += maxPrepared {
+		if n > 0 {
+			m.sending.Wait()
+		}
+		quick, cancel := context.WithTimeout(ctx, lookupWait)
+		batches := map[place][]*batchOf{} // one round trip is for one
+		for _, i := range some[n:min(n+maxPrepared, len(some))] {
+			a, err := c.find(ctx, quick, m, i)
+			if err != nil {
+				m.results[i].Err = err
+				if isLate(err) {
+					late = append(late, i)
+				}
+				continue
+			}
+			m.results[i] = Result{Receipt: Receipt{ID: a.id, Queue: a.queue()}}
+			all := batches[a.place()]
+			if len(all) == 0 || !all[len(all)-1].fits(a) {
+				all = append(all, &batchOf{})
+				batches[a.place()] = all
+			}
+			all[len(all)-1].add(a, i)
+		}
+		cancel()
+		for _, all := range batches {
+			m.sending.Go(func() { c.sendInOrder(ctx, all, m.results) })
+		}
+	}
+	return late
+}
+
+// find prepares a job. It looks up its partition only until quick is done.
+func (c *Client) find(ctx, quick context.Context, m *many, i int) (accepted, error) {
+	job, err := c.changed(ctx, m.jobs[i])
+	if err != nil {
+		return accepted{}, err
+	}
+	of := source{job.Queue, job.Kind, job.Tenant}
+	if err := m.behind[of]; err != nil {
+		return accepted{}, err
+	}
+	a, err := c.placed(quick, job, m.now, m.try)
+	switch late := isLate(err); {
+	case err == nil:
+		m.sent[of] = true
+	case late && m.sent[of]:
+		err = errNoPartition // it may go when the answers to those before it are known
+	case late && errors.Is(err, context.DeadlineExceeded):
+		err = &lookupError{job.Kind, errSilent}
+	}
+	if isLate(err) || errors.Is(err, errNoPartition) {
+		m.behind[of] = err
+	}
+	return a, err
+}
+
+// sendInOrder sends batches of one place.
+func (c *Client) sendInOrder(ctx context.Context, all []*batchOf, results []Result) {
+	again := &retry{}
+	strays := map[string]bool{} // tenants of which a job was refused: later ones must not overtake it
+	for _, batch := range all {
+		if batch = batch.without(strays, results); len(batch.jobs) == 0 {
 			continue
 		}
-		results[i] = Result{Receipt: Receipt{ID: a.id, Queue: a.queue()}}
-		all := batches[a.place()]
-		if len(all) == 0 || !all[len(all)-1].fits(a) {
-			all = append(all, &batchOf{})
-			batches[a.place()] = all
-		}
-		all[len(all)-1].add(a, i)
-	}
-	var sending sync.WaitGroup
-	for _, all := range batches {
-		sending.Go(func() {
-			again := &retry{}
-			strays := map[string]bool{} // tenants of which a job was refused: later ones must not overtake it
-			for _, batch := range all {
-				if batch = batch.without(strays, results); len(batch.jobs) == 0 {
-					continue
-				}
-				c.send(ctx, batch, results, again)
-				for n, i := range batch.at {
-					if errors.Is(results[i].Err, errNoPartition) {
-						strays[batch.jobs[n].tenant] = true
-					}
-				}
+		c.send(ctx, batch, results, again)
+		for n, i := range batch.at {
+			if errors.Is(results[i].Err, errNoPartition) {
+				strays[batch.jobs[n].tenant] = true
 			}
-		})
+		}
 	}
-	sending.Wait()
 }
 
 // batchOf collects jobs for one place.
@@ -263,32 +322,45 @@ func (b *batchOf) add(a accepted, at int) {
 	b.jobs, b.at, b.bytes = append(b.jobs, a), append(b.at, at), b.bytes+a.size()
 }
 
-// prepare applies the functions of [Client.Use], finds the partition of a job, checks the job
-// and encodes it. try is how often the job was refused because it was in no partition of its own.
+// prepare applies the functions of [Client.Use], and then does what placed does, again while Redis does not answer. try
+// is how often the job was refused because it was in no partition of its own.
 func (c *Client) prepare(ctx context.Context, job Job, now time.Time, again *retry, try int) (accepted, error) {
 	job, err := c.changed(ctx, job)
 	if err != nil {
 		return accepted{}, err
 	}
 	for {
-		home, err := c.routes.homeOf(ctx, job, now, try)
-		var a accepted
-		if err == nil {
-			if a, err = c.accept(ctx, job, home, now); err == nil {
-				err = c.routes.locate(ctx, job, &a)
-			}
-		} else if validation.Is(err) {
-			_, others := job.accept(cmp.Or(job.Queue, "none"), now) // all mistakes are told at once
-			if !check.KindPattern.MatchString(job.Kind) {
-				err = nil // others has it
-			}
-			err = errors.Join(err, others)
+		a, err := c.placed(ctx, job, now, try)
+		if !isLate(err) || !again.wait(ctx, time.Time{}) {
+			return a, err
 		}
-		if _, asked := errors.AsType[*lookupError](err); asked && passing(err) && again.wait(ctx, time.Time{}) {
-			continue
-		}
-		return a, err
 	}
+}
+
+// placed finds the partition of a job, checks the job and encodes it.
+func (c *Client) placed(ctx context.Context, job Job, now time.Time, try int) (a accepted, err error) {
+	home, err := c.routes.homeOf(ctx, job, now, try)
+	if err == nil {
+		if a, err = c.accept(ctx, job, home, now); err == nil {
+			err = c.routes.locate(ctx, job, &a)
+		}
+	} else if validation.Is(err) {
+		_, others := job.accept(cmp.Or(job.Queue, "none"), now) // all mistakes are told at once
+		if !check.KindPattern.MatchString(job.Kind) {
+			err = nil // others has it
+		}
+		err = errors.Join(err, others)
+	}
+	return a, err
+}
+
+// errSilent is the cause of a [lookupError] while it is not known yet whether Redis answers.
+var errSilent = fmt.Errorf("redis does not answer: %w", context.DeadlineExceeded)
+
+// isLate reports whether the partition of a job was not found because Redis does not answer.
+func isLate(err error) bool {
+	_, asked := errors.AsType[*lookupError](err)
+	return asked && passing(err)
 }
 
 // QueueOf returns the queue that takes a job, and "" for an invalid kind, which [Job.Validate]

@@ -5,9 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
@@ -197,6 +201,54 @@ func TestLaneIsFirstInFirstOut(t *testing.T) {
 	}
 	if fmt.Sprint(order) != fmt.Sprint(ids) {
 		t.Errorf("the lane holds %v…; want the order of arrival %v…", order[:3], ids[:3])
+	}
+}
+
+// TestLookupHoldsNoOtherJobs: a job whose partition is not known yet holds up only those of its tenant, which stay in
+// their order even if it is known in time for them.
+func TestLookupHoldsNoOtherJobs(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 0, limitsOf(), nil)
+	client := redis.NewUniversalClient(r.server.Options())
+	t.Cleanup(func() { _ = client.Close() })
+	lookup := &heldAnswers{command: "hmget", asked: make(chan struct{}, 100), answer: make(chan struct{})}
+	client.AddHook(lookup)
+	producer := NewClient(client)
+	found := sync.OnceFunc(func() {
+		close(lookup.answer)
+		until(t, "the partition is known", func() bool {
+			_, err := producer.routes.homeIn(t.Context(), r.queue, "a", 0)
+			return err == nil
+		})
+	})
+	producer.Use(func(_ context.Context, job *Job) error {
+		if job.Key == "2" { // it comes behind the first one
+			found()
+		}
+		return nil
+	})
+	var batch []Job
+	for _, key := range []string{"1", "2", "3"} {
+		batch = append(batch, Job{Kind: "call", Queue: r.queue, Tenant: "a", Key: key, Payload: json.RawMessage(`{}`)})
+	}
+	done := make(chan []Result, 1)
+	go func() { done <- producer.EnqueueMany(t.Context(), batch) }()
+	var ids []string
+	select {
+	case results := <-done:
+		for _, result := range results {
+			if result.Err != nil {
+				t.Error(result.Err)
+			}
+			ids = append(ids, result.ID)
+		}
+	case <-time.After(hang):
+		found()
+		t.Fatal("the first job holds up all others")
+	}
+	order, err := r.server.Client().ZRange(t.Context(), asynqwire.Key(r.queue, "g:a;kind=call"), 0, -1).Result()
+	if err != nil || !slices.Equal(order, ids) {
+		t.Errorf("the lane holds %v, %v; want the order of arrival %v", order, err, ids)
 	}
 }
 

@@ -414,7 +414,25 @@ func TestStartBesideANodeAway(t *testing.T) {
 		}
 		ids = append(ids, result.ID)
 	}
+	// A producer that starts now finds the tenants of the other nodes.
+	start := func(fault string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(ctx, 2*store.Timeout)
+		defer cancel()
+		for i, result := range NewClient(client).EnqueueMany(ctx, jobs) {
+			reaches := !slices.Contains(away, layout.Home(jobs[i].Tenant))
+			if reaches && result.Err != nil || !reaches && (!store.Unreachable(result.Err) || errors.Is(result.Err, ErrUnknown)) {
+				t.Errorf("beside a node that is %s, a job of a tenant whose node answers (%v): %v", fault, reaches, result.Err)
+			} else if reaches {
+				ids = append(ids, result.ID)
+			}
+		}
+	}
+	gone.Pause()
+	start("silent")
+	gone.Resume()
 	gone.Kill()
+	start("gone")
 
 	for range 10 { // it asks nodes at random
 		if err := CheckRedis(ctx, client); err != nil {
@@ -461,12 +479,12 @@ func TestStartBesideANodeAway(t *testing.T) {
 		return nil
 	})
 	stop := runWorker(t, worker)
-	seen.wait(t, string(lifecycle.Done), reached)
+	seen.wait(t, string(lifecycle.Done), 3*reached)
 	if err := worker.Ready(); err != nil || !slices.Equal(worker.Away(), away) {
 		t.Errorf("ready: %v, without %v; want it without %v", err, worker.Away(), away)
 	}
 	gone.Restart()
-	seen.wait(t, string(lifecycle.Done), len(jobs))
+	seen.wait(t, string(lifecycle.Done), len(ids))
 	stop()
 	calls.once(t, ids)
 }

@@ -30,13 +30,16 @@ const (
 )
 
 // Get returns a value that was read at most age ago. If fresh is false, it may be the last value
-// that could be read.
+// that could be read, or if none could, the error of a read that failed a moment ago.
 func (r *Value[T]) Get(ctx context.Context, age time.Duration, fresh bool) (T, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	asked := time.Now()
 	if r.known && (asked.Sub(r.at) < age || !fresh && asked.Sub(r.failed) < refreshAgain) {
 		return r.value, nil
+	}
+	if !r.known && !fresh && asked.Sub(r.failed) < refreshAgain {
+		return r.value, r.err
 	}
 	var late <-chan time.Time
 	if r.known && !fresh {
@@ -56,10 +59,10 @@ func (r *Value[T]) Get(ctx context.Context, age time.Duration, fresh bool) (T, e
 		}
 		r.mu.Lock()
 		switch {
-		case expired != nil:
-			return r.value, expired
 		case r.known && !fresh: // as new as it can be had
 			return r.value, nil
+		case expired != nil:
+			return r.value, expired
 		case r.reading == nil && r.err != nil:
 			return r.value, r.err
 		case r.known && asked.Sub(r.at) < age:

@@ -61,6 +61,9 @@ func TestRefreshed(t *testing.T) {
 		now(0, away)
 		get("never read, and away", false, 0, away, 0)
 		now(0, nil)
+		get("never read, and away a moment ago", false, 0, away, 0)
+		readTimes(1)
+		time.Sleep(refreshAgain)
 		get("the first read", false, 2, nil, 0)
 		get("it is new enough", false, 2, nil, 0)
 		time.Sleep(young)
@@ -86,6 +89,11 @@ func TestRefreshed(t *testing.T) {
 		now(time.Minute, nil)
 		time.Sleep(refreshAgain)
 		get("silent: the last one", false, 5, nil, refreshWait)
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if got, err := r.Get(gone, old, false); got != 5 || err != nil {
+			t.Errorf("silent, and nobody waits: %d, %v; want the last one", got, err)
+		}
 		time.Sleep(time.Minute) // the read was given up
 		now(0, nil)
 		get("it is back", false, 9, nil, 0)
