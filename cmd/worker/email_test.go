@@ -82,18 +82,25 @@ func TestEmailProviders(t *testing.T) {
 	}
 }
 
-// TestRefusedKey: while a key is refused, jobs wait and nothing is archived.
-func TestRefusedKey(t *testing.T) {
+// refusing makes a Redis and a Resend that refuses the key of workers to come, whose mail is under one limit.
+func refusing(t *testing.T, limit string) (*redistest.Server, *sandbox.Resend) {
+	t.Helper()
 	server := redistest.Start(t)
 	resend, err := sandbox.NewResend(sandbox.ResendConfig{APIKey: "re_right"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resend.Close()
+	t.Cleanup(func() { resend.Close() })
 	t.Setenv("HEADGATE_EMAIL_PROVIDER", "resend")
 	t.Setenv("HEADGATE_RESEND_API_KEY", "re_wrong")
 	t.Setenv("HEADGATE_RESEND_URL", resend.URL())
-	quietly(t, server.URL(), "queues: {email: {kinds: [email], limits: [{name: account, algorithm: leaky_bucket, rate: 10/s}]}}")
+	quietly(t, server.URL(), "queues: {email: {kinds: [email], limits: ["+limit+"]}}")
+	return server, resend
+}
+
+// TestRefusedKey: while a key is refused, jobs wait and nothing is archived.
+func TestRefusedKey(t *testing.T) {
+	server, _ := refusing(t, "{name: account, algorithm: leaky_bucket, rate: 10/s}")
 	running(t)
 	client := queue.NewClient(server.Client())
 	var ids []string
@@ -130,16 +137,7 @@ func TestRefusedKey(t *testing.T) {
 // TestRefusedKeyIsTriedOnce: after the pause for a refused key, one job of all tenants tries it, whatever their limits
 // admit.
 func TestRefusedKeyIsTriedOnce(t *testing.T) {
-	server := redistest.Start(t)
-	resend, err := sandbox.NewResend(sandbox.ResendConfig{APIKey: "re_right"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resend.Close()
-	t.Setenv("HEADGATE_EMAIL_PROVIDER", "resend")
-	t.Setenv("HEADGATE_RESEND_API_KEY", "re_wrong")
-	t.Setenv("HEADGATE_RESEND_URL", resend.URL())
-	quietly(t, server.URL(), "queues: {email: {kinds: [email], limits: [{name: each, per: [tenant], algorithm: token_bucket, rate: 10/s}]}}")
+	server, resend := refusing(t, "{name: each, per: [tenant], algorithm: token_bucket, rate: 10/s}")
 	client := queue.NewClient(server.Client())
 	for n := range 20 {
 		if _, err := client.Enqueue(t.Context(), queue.Job{Kind: "email", Tenant: fmt.Sprint("t", n), Payload: json.RawMessage(mail), MaxAttempts: 1}); err != nil {
