@@ -345,7 +345,7 @@ func (c *Client) placed(ctx context.Context, job Job, now time.Time, try int) (a
 			err = c.routes.locate(ctx, job, &a)
 		}
 	} else if validation.Is(err) {
-		_, others := job.accept(cmp.Or(job.Queue, "none"), now) // all mistakes are told at once
+		_, others := job.accept(cmp.Or(job.Queue, "none"), now) // all mistakes are reported at once
 		if !check.KindPattern.MatchString(job.Kind) {
 			err = nil // others has it
 		}

@@ -25,9 +25,9 @@ const (
 // The prompt is estimated as one token for every 3 bytes of text in messages, system, tools and all
 // other fields but metadata and logit_bias, 4 tokens for each message, one for each member of other
 // lists and objects, and 1,600 for each image, sound or document in the content of a message,
-// encoded or by URL. The completion is max_tokens or max_completion_tokens, whichever is larger, times n. Without a maximum it is 1,024
-// times n, which long answers exceed. Long documents use more tokens too: set the costs of such
-// jobs yourself.
+// encoded or by URL. The completion is max_tokens or max_completion_tokens, whichever is larger,
+// times n. Without a maximum it is 1,024 times n, which long answers exceed. Long documents use more
+// tokens too: set the costs of such jobs yourself.
 //
 // [Result.Actual] corrects the estimate after the call.
 func (r Request) Costs() map[string]int64 {

@@ -182,7 +182,7 @@ func limitNames(all []inspect.TrialLimit) (names []string) {
 	return names
 }
 
-// percent says how large a part is. What is not quite nothing or all is told as that.
+// percent says how large a part is. It does not round a part to 0 % or 100 %.
 func percent(part float64) string {
 	switch {
 	case part > 0 && part < 0.01:

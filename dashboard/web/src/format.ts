@@ -28,7 +28,7 @@ export function measured(perSecond: number | null, decimals: number): string {
 	return perSecond === null ? '–' : rate(Math.round(perSecond * 10 ** decimals) / 10 ** decimals);
 }
 
-/** 0.4137 is 41 %; what is not quite nothing or all is told as that. */
+/** 0.4137 is 41 %. A part is not rounded to 0 % or 100 %. */
 export function percent(part: number): string {
 	if (part > 0 && part < 0.01) return '< 1\u00a0%';
 	if (part > 0.99 && part < 1) return '> 99\u00a0%';

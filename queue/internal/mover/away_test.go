@@ -30,7 +30,7 @@ type away struct {
 
 	mu         sync.Mutex
 	gone, back bool
-	attempts   int // of movers that began meanwhile, each of which first reads the limits
+	attempts   chan struct{} // of movers that began meanwhile, each of which first reads the limits
 }
 
 func (a *away) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -51,7 +51,10 @@ func (a *away) refuse(cmds ...redis.Cmder) error {
 		return nil
 	}
 	if has(func(word string) bool { return word == store.Key(a.home, "limits") }) {
-		a.attempts++
+		select {
+		case a.attempts <- struct{}{}:
+		default: // there were enough
+		}
 	}
 	err := errors.New("no answer")
 	for _, cmd := range cmds {
@@ -83,20 +86,18 @@ func (a *away) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 func (a *away) beside(t *testing.T, server *redistest.Server, l partition.Layout, check func()) {
 	t.Helper()
 	m := mover.Mover{Of: l, Worker: "w", Longest: time.Minute, Redis: clientOf(t, server, a), Logger: slog.New(slog.DiscardHandler)}
+	a.attempts = make(chan struct{}, 3)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		m.Run(t.Context())
 	}()
-	for attempts := 0; attempts < 3; time.Sleep(time.Millisecond) {
+	for range cap(a.attempts) {
 		select {
 		case <-ended:
 			t.Fatal("the change has ended without a partition")
-		default:
+		case <-a.attempts:
 		}
-		a.mu.Lock()
-		attempts = a.attempts
-		a.mu.Unlock()
 	}
 	check()
 	a.mu.Lock()

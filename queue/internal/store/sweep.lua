@@ -16,8 +16,8 @@
 -- ARGV[5]   '1': also correct counts and permits, and delete pauses and virtual times
 -- Returns   {cursor, moved}
 -- Bound: a slice has some 100 lanes of up to 16 limits; for one tenant up to 2,000 names, of which
--- only its lanes are asked, some 300 at most. For counts it asks some 6,000 lanes for their length, and it looks at some 100 virtual
--- times.
+-- only its lanes are asked, some 300 at most. For counts it asks some 6,000 lanes for their length,
+-- and it looks at some 100 virtual times.
 -- Full memory: it runs (allow-oom), so that lanes wake and drain. A lane is in one of the sets,
 -- whichever it is, and the names of kinds are at most some 1,000.
 local now = clock()
