@@ -11,7 +11,7 @@ var movingMutants = []mutant{
 		"no fence", "no tenant comes to a partition that is closed", "queue TestJobsOfATenantThatMoves",
 	},
 	{
-		"queue/client.go", `if batch = batch.without(strays, results); len(batch.jobs) == 0 {`, `if len(batch.jobs) == 0 {`,
+		"queue/many.go", `if batch = batch.without(strays, results); len(batch.jobs) == 0 {`, `if len(batch.jobs) == 0 {`,
 		"missing condition", "no job overtakes one that was refused before it", "queue TestManyJobsOfATenantThatArrives",
 	},
 	{
