@@ -122,16 +122,17 @@ func runDemo(ctx context.Context, out io.Writer, lasts time.Duration, addr strin
 	defer stop()
 	parts, running := errgroup.WithContext(untilOver)
 	parts.Go(func() error { return past.run(running) })
-	parts.Go(func() error { return page.Run(running) })
 	parts.Go(func() error { return runner.Run(running) })
 	parts.Go(func() error {
 		defer stop()
-		// On a busy machine, traffic would keep the imitation of Redis from answering what the worker asks first.
+		// On a busy machine, traffic would keep the imitation of Redis from answering what the worker asks first. And
+		// for a second, a page that was asked earlier would say that no worker serves the queues.
 		for runner.Ready() != nil {
 			if wait.For(running, readyEvery) != nil {
 				return nil
 			}
 		}
+		parts.Go(func() error { return page.Run(running) })
 		return d.run(running, lasts)
 	})
 	err = parts.Wait()

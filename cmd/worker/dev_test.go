@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -13,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/internal/test/binaries"
@@ -224,5 +227,48 @@ func TestDevOfFailingProviders(t *testing.T) {
 	}
 	if !regexp.MustCompile(` 0 done, [1-9]\d* failed for good, `).MatchString(out.String()) {
 		t.Errorf("something was done, or nothing failed:\n%s", &out)
+	}
+}
+
+// asksAtOnce asks for the events of the page as soon as the demo says where it is.
+type asksAtOnce struct {
+	out  strings.Builder
+	said chan string
+}
+
+func (a *asksAtOnce) Write(text []byte) (int, error) {
+	if page := regexp.MustCompile(`try out: open (\S+)`).FindStringSubmatch(string(text)); page != nil {
+		go func() {
+			response, err := http.Get(strings.TrimSuffix(page[1], "/") + api.Base + "/events")
+			if err != nil {
+				a.said <- err.Error()
+				return
+			}
+			defer response.Body.Close()
+			all, _ := io.ReadAll(response.Body) // until the demo ends
+			a.said <- string(all)
+		}()
+	}
+	return a.out.Write(text)
+}
+
+// TestDevFromTheFirstMoment: who opens the page before the demo runs is not told that no worker serves its queues.
+func TestDevFromTheFirstMoment(t *testing.T) {
+	store, err := embedded.Start(embedded.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	providers, err := startProviders()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer providers.close()
+	demo := &asksAtOnce{said: make(chan string, 1)}
+	if err := runDemo(t.Context(), demo, time.Second, "127.0.0.1:0", store, providers); err != nil && program.ExitCode(err) != 3 {
+		t.Fatalf("%v\n%s", err, &demo.out)
+	}
+	if said := <-demo.said; !strings.Contains(said, `"queue":"email"`) || strings.Contains(said, "no worker serves") {
+		t.Errorf("the page of a demo whose worker runs:\n%s", said)
 	}
 }
