@@ -1,4 +1,4 @@
-import { useEffect, useId, useState } from 'preact/hooks';
+import { useEffect, useId, useRef, useState } from 'preact/hooks';
 import { askAction, askPause, askResume } from '../actions';
 import { askChange } from '../change';
 import { clock, num, percent, plural, rate, time } from '../format';
@@ -63,10 +63,15 @@ function Usage({ queue }: { queue: string }) {
 
 function Search({ value, only, total }: { value: string; only: string; total: number | undefined }) {
 	const [text, setText] = useState(value), settled = useSettled(text, 250), id = useId();
+	// Only what something else set goes into the field: what the field set itself may be older than its last letter.
+	const own = useRef(value);
 	useEffect(() => {
+		own.current = settled;
 		if (settled !== (route.peek().query.get('search') ?? '')) setQuery({ search: settled, offset: '' });
 	}, [settled]);
-	useEffect(() => setText(value), [value]);
+	useEffect(() => {
+		if (value !== own.current) setText(own.current = value);
+	}, [value]);
 	return (
 		<div class="toolbar" role="search">
 			<label for={id} class="vh">Search tenants by name</label>

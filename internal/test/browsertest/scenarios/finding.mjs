@@ -91,6 +91,21 @@ scenario('search from everywhere', async (page) => {
   await page.getByPlaceholder('Search tenants').pressSequentially('a/b');
   assert.equal(await page.getByPlaceholder('Search tenants').inputValue(), 'a/b');
   assert.equal(await dialog.count(), 0);
+  await page.waitForURL((url) => url.hash.endsWith(encodeURIComponent('a/b')));
+  // And so is a letter that is typed while the page takes over those before it.
+  await page.evaluate(() => {
+    const replace = history.replaceState;
+    history.replaceState = function (...to) {
+      history.replaceState = replace;
+      replace.apply(history, to);
+      const field = document.querySelector('input[type=search]');
+      field.value += 'd';
+      field.dispatchEvent(new Event('input', { bubbles: true }));
+    };
+  });
+  await page.getByPlaceholder('Search tenants').fill('a/b/c');
+  await page.waitForURL((url) => url.hash.endsWith(encodeURIComponent('a/b/cd')));
+  assert.equal(await page.getByPlaceholder('Search tenants').inputValue(), 'a/b/cd');
 });
 
 scenario('a tenant that nobody knows', async (page) => {
