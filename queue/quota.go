@@ -45,7 +45,7 @@ const (
 // of the whole queue, per tenant or per endpoint, follow it at once: they admit no more than Limit in each Window, until
 // the provider says something else or has said nothing for ten minutes, and no more than Remaining, if the call took
 // less than a second and the limit is whole again within Window, or within a minute if that is longer: what remains for
-// a minute says nothing of a day. They never admit more than the limits file says.
+// a minute says nothing of a day. Limits by the calendar follow only Remaining. They never admit more than the limits file says.
 //
 // It returns an error, and sets nothing, if ctx is not from a handler or a quota is invalid. Of two quotas for a unit
 // and a scope, the last one counts.

@@ -252,6 +252,40 @@ return limit_left(entry.spec, bucket(entry, now), at)`)
 	}
 }
 
+// TestRemainingOfAChangedLimit: as much remains as the provider says, also if it says at once that the limit is another one.
+func TestRemainingOfAChangedLimit(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range []throttle.Algorithm{throttle.TokenBucket, throttle.FixedWindow, throttle.SlidingWindowCounter, throttle.SlidingWindowLog} {
+		limit := limits.Limit{Name: "account", Algorithm: algorithm, Rate: throttle.Rate{Count: 100, Period: time.Minute}, Adaptive: true}
+		if algorithm == throttle.TokenBucket {
+			limit.Burst = 100
+		}
+		r := startRig(t, -1, limitsOf(limit), nil)
+		run := func(then string) int64 {
+			t.Helper()
+			left, err := store.NewScript(`
+local now = clock()
+local found = lane_limits(lane_name('a', ''), now)
+local entry = found.all[1]
+`+then).Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, _ := left.(int64)
+			return n
+		}
+		for _, step := range []struct {
+			said string
+			left int64
+		}{{"50 60000000 49", 49}, {"100 60000000 30", 30}} {
+			run(`limit_commit(entry.spec, bucket(entry, now), now, now, 1, 'a call'); hear(found, now, ' ` + step.said + ` account;'); return 0`)
+			if left := run(`return limit_left(entry.spec, bucket(entry, now), now)`); left != step.left {
+				t.Errorf("%s: the provider said %s, and %d remain", algorithm, step.said, left)
+			}
+		}
+	}
+}
+
 // TestWhatFollowsAQuota: a quota is followed by the limits of its scope, and by no others.
 func TestWhatFollowsAQuota(t *testing.T) {
 	t.Parallel()
@@ -285,8 +319,8 @@ return table.concat(all, ', ')`)
 	}
 }
 
-// TestRefusalsBelowAQuota: below what the provider says a refusal lowers a limit by a sixteenth, and not in the second in
-// which it said so; a quota that differs forgets them.
+// TestRefusalsBelowAQuota: where the provider says what it admits, a refusal lowers a limit by a sixteenth, and not in the
+// second in which it said so; a quota that differs forgets them.
 func TestRefusalsBelowAQuota(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
@@ -310,6 +344,10 @@ return string.format('%.0f', parts_now('bucket', tonumber(ARGV[2])))`)
 		{651 * s, " 90 1000000 -1 account;", "921"},
 		{660 * s, "lower", "863"},
 		{661 * s, " 70 1000000 -1 account;", "716"},
+		// Also if it says that it admits all of the limit, or more.
+		{670 * s, " 100 1000000 -1 account;", "1024"},
+		{672 * s, "lower", "960"},
+		{673 * s, " 120 1000000 -1 account;", "960"},
 	} {
 		reply, err := script.Run(t.Context(), client, store.ScriptKeys(r.queue), r.queue, began+step.at, step.what)
 		if err != nil || reply != step.want {

@@ -28,7 +28,7 @@ var laneMutants = []mutant{
 		"wrong number", "a refusal of a level leads to the level before it", "queue TestSearch",
 	},
 	{
-		"queue/internal/store/lanes.lua", `if now < a.at + TOLD_US and a.told <= level then level, till = a.told, a.at + TOLD_US end`, `if now < a.at + TOLD_US then level, till = a.told, a.at + TOLD_US end`,
+		"queue/internal/store/lanes.lua", `if now < a.at + adapting.TOLD_US and a.told <= level then level, till = a.told, a.at + adapting.TOLD_US end`, `if now < a.at + adapting.TOLD_US then level, till = a.told, a.at + adapting.TOLD_US end`,
 		"missing condition", "what a provider says does not raise a limit that it has refused", "queue/inspect TestAdaptIsLanes",
 	},
 	{

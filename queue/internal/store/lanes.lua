@@ -221,7 +221,8 @@ end
 -- for a minute. Then it rises every five seconds, by a 64th at first and by twice as much each time. The next 429 names
 -- the new level that is refused, and it goes back to the level two rises before, if that was not the whole: a level that
 -- is a little too high uses up the provider's burst first, and is refused later.
-local adapting = {parts = 1024, saved = {}} -- saved: what this script has planned, by bucket
+-- TOLD_US: what a provider said counts for so long. saved: what this script has planned, by bucket.
+local adapting = {parts = 1024, TOLD_US = 600000000, saved = {}}
 
 -- level_at returns the level at which a limit is t µs after a 429, and when it changes next; and the level before it, if
 -- a refusal now says that this one is too high.
@@ -258,12 +259,11 @@ end
 
 -- parts_now returns how many parts of a limit are left, and when that may change.
 local function parts_now(key, now)
-  local TOLD_US = 600000000 -- what a provider said counts for so long
   local a = adapt_of(key, now)
   if not a then return adapting.parts end
   local level, till = level_at(a, math.max(0, now - a.since))
   till = a.since + till
-  if now < a.at + TOLD_US and a.told <= level then level, till = a.told, a.at + TOLD_US end
+  if now < a.at + adapting.TOLD_US and a.told <= level then level, till = a.told, a.at + adapting.TOLD_US end
   return level, level < adapting.parts and till or nil
 end
 
@@ -387,8 +387,8 @@ local function lower(entry, now)
   if not entry.adaptive or entry.whole then return end
   local a = adapt_of(entry.key, now) or {low = adapting.parts, high = adapting.parts, since = 0, told = adapting.parts, at = 0}
   if a.since == 0 and now < a.at + 1000000 then return end -- it has just said what it admits
-  local level, searched, _, before = parts_now(entry.key, now), level_at(a, math.max(0, now - a.since))
-  if level < searched then
+  local level, _, _, before = parts_now(entry.key, now), level_at(a, math.max(0, now - a.since))
+  if level == a.told and now < a.at + adapting.TOLD_US then
     before = math.floor(level * 15 / 16) -- the provider says what it admits: others use some of it, or its burst was used up
   elseif not before then
     before = math.floor(level / 2)
@@ -421,13 +421,14 @@ local function hear(limits, now, text)
             a.at = now
             adapt_save(entry.key, a)
           end
-        elseif a or told < adapting.parts then -- what it refused was under another limit of its own
+        else -- what it refused was under another limit of its own
           adapt_save(entry.key, {low = adapting.parts, high = adapting.parts, since = 0, told = told, at = now})
         end
       end
       if spec and left >= 0 and (spec.c and spec.c[2] - spec.c[1] or size(spec)) <= math.max(window, 60000000) then
         local part = entry.whole and math.min(1, rate_of(spec) / rate_of(entry.whole)) or 1
         local b = bucket(entry, now)
+        entry.spec = adapted(spec, entry.adapts, now) -- what remains is of the limit as it is now
         -- The call may be answered before the moment for which it is accounted.
         local more = math.floor(limit_left(entry.spec, b, math.max(now, b.last or 0))) - math.floor(left * part)
         if more > 0 then limit_charge(entry.spec, b, now, more) end
