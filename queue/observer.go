@@ -40,7 +40,7 @@ type Gating struct {
 	// Only if Decision is "sent".
 	Held     time.Duration // wait for slots in this worker
 	Runnable time.Duration // time since the job had its slot, or since it only lacked a worker with room
-	Waited   time.Duration // time since the job was accepted or became due; 0 after the first attempt, or not known
+	Waited   time.Duration // time since the job was accepted or became due; 0 after the first call, or not known
 }
 
 // ParkReason is the reason why a worker sent a job back to its lane.

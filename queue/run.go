@@ -222,7 +222,8 @@ func (r *run) sent() Gating {
 		runnable = r.starving.since(r.accepted, runnable)
 	}
 	g := Gating{Kind: r.job.Kind, Decision: "sent", Asked: r.took, Held: r.held, Runnable: max(now-runnable, 0)}
-	if r.job.Attempt == 1 && r.accepted > 0 {
+	// A call that was throttled was no attempt, and left its answer with the job.
+	if r.job.Attempt == 1 && r.job.task.Failure == "" && r.accepted > 0 {
 		g.Waited = max(now-r.accepted, 0)
 		r.job.waited = g.Waited
 	}

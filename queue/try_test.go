@@ -2,12 +2,15 @@ package queue
 
 import (
 	"cmp"
+	"context"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate/internal/test/pacer"
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/conformance"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -129,4 +132,28 @@ func TestTimedTry(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestTriedOnce: a job that the provider throttles is one job, which came once.
+func TestTriedOnce(t *testing.T) {
+	set := counted()
+	q := set.Queues[""]
+	var calls atomic.Int64
+	r := startRecord(t, redistest.Any(t), q, func(context.Context, Running) error {
+		if calls.Add(1) <= 3 {
+			return throttled{time.Millisecond}
+		}
+		return nil
+	})
+	r.add(t, Job{})
+	until(t, "four calls are counted", func() bool {
+		trial, err := inspect.Try(t.Context(), r.client, r.queue, limits.Set{Queues: map[string]limits.Queue{r.queue: q}}, inspect.TrialQuery{N: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if trial.Calls == 4 && trial.Jobs != 1 {
+			t.Fatalf("of %d calls, %d are the first of a job", trial.Calls, trial.Jobs)
+		}
+		return trial.Calls == 4
+	})
 }
