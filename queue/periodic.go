@@ -48,7 +48,8 @@ type Periodic struct {
 	// Job is the job to enqueue, without At, In, Key and Deadline. Required.
 	Job Job
 
-	// Paused stops the ticks. Ticks during a pause are not made up for.
+	// Paused stops the ticks. Ticks during a pause are not made up for. A periodic job that is paused
+	// stays paused when it is set again, until [Client.PausePeriodic] resumes it.
 	Paused bool
 
 	// Overlap says what a tick does while the job of an earlier tick has not ended. The

@@ -78,6 +78,12 @@ func TestPeriodicDeclared(t *testing.T) {
 	wantFired(t, tm.fired("call"), "x")
 	p.Paused = false
 	tm.set(p)
+	if list, err := NewClient(tm.client).ListPeriodic(ctx); err != nil || len(list) != 1 || !list[0].Paused {
+		t.Errorf("a program that starts ended the pause of an operator: %+v, %v", list, err)
+	}
+	if there, err := NewClient(tm.client).PausePeriodic(ctx, "x", false); err != nil || !there {
+		t.Error(there, err)
+	}
 	if since() == old {
 		t.Error("ticks of a pause count as missed")
 	}

@@ -103,7 +103,7 @@ func periodicAddCommand(o *options) *cobra.Command {
 	flags.StringVar(&p.Zone, "zone", "", "time zone of the spec, such as Europe/Berlin or UTC; none for @every")
 	flags.DurationVar(&p.MaxLate, "max-late", 0, "how late the latest tick that no worker fired in time may still be enqueued (default 1h)")
 	flags.StringVar((*string)(&p.Overlap), "overlap", "", "if the last job has not ended: skip the tick, queue its job too, or replace the last job if it waits (default skip)")
-	flags.BoolVar(&p.Paused, "paused", false, "add it paused")
+	flags.BoolVar(&p.Paused, "paused", false, "add it paused; one that is paused stays so until it is resumed")
 	l.Kind, l.Tenant, l.Queue, l.Priority = new(""), new(""), new(""), new("")
 	flags.StringVar(l.Kind, "kind", "", "kind of the job: webhook, email, or your own")
 	flags.StringVar(l.Tenant, "tenant", "", "tenant of the job (required)")

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]   headgate:periodic
 -- ARGV[1]   id
--- ARGV[2]   paused: 'true' or 'false'
+-- ARGV[2]   paused: 'true' or 'false'; with ARGV[3], 'false' leaves a paused one paused
 -- ARGV[3]   the entry's JSON after '{"since":N,"paused":B,', or '' to keep it
 -- ARGV[4]   the beginning of ARGV[3] that is its schedule
 -- Returns   1; 0 if there is no entry to keep
@@ -11,6 +11,8 @@
 local id, paused, body, schedule = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local old = redis.call('HGET', KEYS[1], id) or ''
 local since, was, kept = string.match(old, '^{"since":(%d+),"paused":(%a+),(.*)$')
+-- A program that declares its entries when it starts does not end the pause of an operator.
+if body ~= '' and was == 'true' then paused = was end
 if body == '' then
   if not kept then return 0 end
   body, schedule = kept, ''
