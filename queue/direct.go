@@ -157,7 +157,7 @@ func (c *Client) nextSlot(ctx context.Context, a accepted, in *directIn, missed 
 			seen.waits(time.Since(entered))
 			continue
 		}
-		again := cmp.Or(refused.again, min(directPoll, left))
+		again := min(cmp.Or(refused.again, directPoll), left)
 		if err := wait.For(ctx, again); err != nil {
 			return nil, err
 		}

@@ -459,3 +459,24 @@ func TestPauseThatIsNearlyOver(t *testing.T) {
 		}
 	}
 }
+
+// TestWaitEndsInAPause: a call that waits no longer than so long is told in time, also if the pause has no end.
+func TestWaitEndsInAPause(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 0, limitsOf(perTenant(100)), nil)
+	if _, err := operate.PauseJobs(t.Context(), r.server.Client(), r.queue, inspect.Scope{Tenant: "a"}, time.Time{}, operate.Operator{Actor: "ann", Reason: "a test"}); err != nil {
+		t.Fatal(err)
+	}
+	least := time.Hour // of several: a busy machine may hold up some
+	for range 5 {
+		began := time.Now()
+		var refused *RefusedError
+		if _, err := r.client.Wait(t.Context(), r.call("a"), 20*time.Millisecond); !errors.As(err, &refused) || refused.Reason != ParkedByPause {
+			t.Fatalf("a call during a pause: %v", err)
+		}
+		least = min(least, time.Since(began))
+	}
+	if least >= 200*time.Millisecond {
+		t.Errorf("told after %v", least)
+	}
+}
