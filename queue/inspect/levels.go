@@ -56,30 +56,15 @@ func (in *Inspector) levelsNow(ctx context.Context, queue, tenant string) (map[s
 		return nil, err
 	}
 	var reply any
-	for try := 1; ; try++ {
-		stored, err := effective.ReadQueue(ctx, in.redis, home)
-		if err != nil {
-			return nil, err
-		}
-		now, err := store.Time(ctx, in.redis, store.Key(home, "limits"))
-		if err != nil {
-			return nil, err
-		}
-		calendars, err := stored.Calendars(now)
-		if err != nil {
-			return nil, err
-		}
-		err = store.Patient(ctx, func() (err error) {
+	windows := &effective.Calendars{Queue: home, Redis: in.redis}
+	err = windows.Run(ctx, func(calendars string) error {
+		return store.Patient(ctx, func() (err error) {
 			reply, err = store.LevelsScript.Run(ctx, in.redis, store.ScriptKeys(home), home, calendars, rediskey.Escape(tenant))
 			return err
 		})
-		if err == nil {
-			break
-		}
-		// The limits were changed meanwhile.
-		if !effective.Stale(err) || try == 3 {
-			return nil, err
-		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	read := store.Read(reply)
 	read.Int()

@@ -175,18 +175,13 @@ func changePauses(
 func changePauseIn(
 	ctx context.Context, client redis.UniversalClient, home, field string, until int64, by Operator, entry AuditEntry,
 ) (pauses [2]string, err error) {
-	limits, err := effective.ReadQueue(ctx, client, home)
-	if err != nil {
-		return pauses, err
-	}
-	windows, err := limits.Calendars(entry.At)
-	if err != nil {
-		return pauses, fmt.Errorf("limits of queue %q: %w", home, err)
-	}
 	var reply any
-	err = store.Patient(ctx, func() (err error) {
-		reply, err = store.PauseScript.Run(ctx, client, store.ScriptKeys(home), home, field, until, by.Actor+": "+by.Reason, entry.text(), windows, share(by.Actor))
-		return err
+	windows := &effective.Calendars{Queue: home, Redis: client}
+	err = windows.Run(ctx, func(calendars string) error {
+		return store.Patient(ctx, func() (err error) {
+			reply, err = store.PauseScript.Run(ctx, client, store.ScriptKeys(home), home, field, until, by.Actor+": "+by.Reason, entry.text(), calendars, share(by.Actor))
+			return err
+		})
 	})
 	if err != nil {
 		return pauses, err
