@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/headgate/headgate/internal/fanout"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/logkey"
@@ -357,21 +358,14 @@ func (s *session) away(ctx context.Context) []string {
 	}
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
-	away, asking := make([]bool, len(homes)), sync.WaitGroup{}
+	_, errs := fanout.Each(homes, func(home string) (time.Time, error) { return store.Time(ctx, cluster, store.Key(home, "waiting")) })
+	var away []string
 	for i, home := range homes {
-		asking.Go(func() {
-			_, err := store.Time(ctx, cluster, store.Key(home, "waiting"))
-			away[i] = err != nil
-		})
-	}
-	asking.Wait()
-	var names []string
-	for i, home := range homes {
-		if away[i] {
-			names = append(names, home)
+		if errs[i] != nil {
+			away = append(away, home)
 		}
 	}
-	return names
+	return away
 }
 
 func parseInfo(info string) map[string]string {

@@ -1,10 +1,22 @@
-// Package fanout asks several at once, and does not wait for those that are slow.
+// Package fanout asks several at once.
 package fanout
 
 import (
 	"context"
+	"sync"
 	"time"
 )
+
+// Each asks all at once, and returns their answers and errors in order.
+func Each[T any](names []string, ask func(name string) (T, error)) ([]T, []error) {
+	answers, errs := make([]T, len(names)), make([]error, len(names))
+	var asking sync.WaitGroup
+	for i, name := range names {
+		asking.Go(func() { answers[i], errs[i] = ask(name) })
+	}
+	asking.Wait()
+	return answers, errs
+}
 
 // Ask asks all at once, and returns their answers and errors in order. Once one has answered, the others are
 // waited for until patience is over: the error of one that is late is [context.DeadlineExceeded], and its answer

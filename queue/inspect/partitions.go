@@ -1,9 +1,9 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -49,19 +49,8 @@ func (in *Inspector) home(ctx context.Context, queue, tenant string) (string, er
 
 // ofEach asks all partitions at once, and returns their answers in order.
 func ofEach[T any](names []string, ask func(name string) (T, error)) ([]T, error) {
-	answers, errs := make([]T, len(names)), make([]error, len(names))
-	var asking sync.WaitGroup
-	for i, name := range names[1:] {
-		asking.Go(func() { answers[i+1], errs[i+1] = ask(name) })
-	}
-	answers[0], errs[0] = ask(names[0])
-	asking.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
-		}
-	}
-	return answers, nil
+	answers, errs := fanout.Each(names, ask)
+	return answers, cmp.Or(errs...)
 }
 
 // answering returns the partitions whose Redis answers. An undivided queue is not asked: its questions fail

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -158,15 +157,4 @@ func homesOf(l partition.Layout, tenant string) []string {
 		return l.Homes(tenant)
 	}
 	return l.Names()
-}
-
-// ofEach asks all partitions at once, and returns their answers and errors in order.
-func ofEach[T any](homes []string, ask func(home string) (T, error)) ([]T, []error) {
-	answers, errs := make([]T, len(homes)), make([]error, len(homes))
-	var asking sync.WaitGroup
-	for i, home := range homes {
-		asking.Go(func() { answers[i], errs[i] = ask(home) })
-	}
-	asking.Wait()
-	return answers, errs
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/fanout"
 	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/effective"
@@ -104,7 +105,7 @@ func pausable(ctx context.Context, client redis.UniversalClient, queue string, s
 		}
 		homes = []string{home}
 	}
-	times, errs := ofEach(homes, func(home string) (time.Time, error) { return store.Time(ctx, client, store.Key(home, "pauses")) })
+	times, errs := fanout.Each(homes, func(home string) (time.Time, error) { return store.Time(ctx, client, store.Key(home, "pauses")) })
 	for i, at := range times {
 		if errs[i] == nil {
 			return homes, at, nil
@@ -148,7 +149,7 @@ func changePauses(
 	entry.Actor, entry.Reason = by.Actor, by.Reason
 	entry.Tenant, entry.Kind, entry.Endpoint = scope.Tenant, scope.Kind, scope.Endpoint
 	// A partition that does not answer does not keep others going that should stop.
-	pauses, errs := ofEach(homes, func(home string) ([2]string, error) { return changePauseIn(ctx, client, home, field, until, by, entry) })
+	pauses, errs := fanout.Each(homes, func(home string) ([2]string, error) { return changePauseIn(ctx, client, home, field, until, by, entry) })
 	away, changed := 0, false
 	for i, pause := range pauses {
 		if errs[i] != nil {
