@@ -125,23 +125,15 @@ type ledgersAsked struct {
 	all []string
 }
 
-func (l *ledgersAsked) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (l *ledgersAsked) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (l *ledgersAsked) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		for _, arg := range cmd.Args() {
-			if _, ledger, ok := strings.Cut(fmt.Sprint(arg), "}:ledger"); ok {
-				l.mu.Lock()
-				l.all = append(l.all, ledger)
-				l.mu.Unlock()
-			}
+func (l *ledgersAsked) on(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	for _, arg := range cmd.Args() {
+		if _, ledger, ok := strings.Cut(fmt.Sprint(arg), "}:ledger"); ok {
+			l.mu.Lock()
+			l.all = append(l.all, ledger)
+			l.mu.Unlock()
 		}
-		return next(ctx, cmd)
 	}
+	return next(ctx, cmd)
 }
 
 // since returns the ledgers since the last call.
@@ -159,7 +151,7 @@ func TestLedgersThatAreAsked(t *testing.T) {
 	s := newSpending(t, limits.Limit{Rate: day, Per: []string{"tenant"}}, nil)
 	s.limit(sharedLimit(throttle.LeakyBucket, 100, 0), "ai") // its partitions share it
 	asked := &ledgersAsked{}
-	s.client.AddHook(asked)
+	s.client.AddHook(redistest.OnCommand(asked.on))
 	layout := partition.Layout{Queue: "ai", N: 3}
 	tenants := []string{}
 	for i := 0; len(tenants) < 8; i++ {

@@ -212,7 +212,7 @@ func TestLookupHoldsNoOtherJobs(t *testing.T) {
 	client := redis.NewUniversalClient(r.server.Options())
 	t.Cleanup(func() { _ = client.Close() })
 	lookup := &heldAnswers{command: "hmget", asked: make(chan struct{}, 100), answer: make(chan struct{})}
-	client.AddHook(lookup)
+	client.AddHook(redistest.OnCommand(lookup.on))
 	producer := NewClient(client)
 	found := sync.OnceFunc(func() {
 		close(lookup.answer)

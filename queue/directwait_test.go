@@ -283,7 +283,7 @@ func TestCallThatGivesUpStopsNoOther(t *testing.T) {
 	client := redis.NewUniversalClient(redistest.Any(t).Options())
 	t.Cleanup(func() { _ = client.Close() })
 	times := &heldAnswers{command: "time", asked: make(chan struct{}, 2*firstSamples), answer: make(chan struct{})}
-	client.AddHook(times)
+	client.AddHook(redistest.OnCommand(times.on))
 	c := &redisClock{redis: client, queue: redistest.Queue(t)}
 	ctx, giveUp := context.WithCancel(t.Context())
 	first, rest := make(chan error, 1), make(chan error, 10)
@@ -324,7 +324,7 @@ func TestCallsBesideCalendarsThatDoNotCome(t *testing.T) {
 	calls.direct.expireCalendars()
 	reads := &heldAnswers{command: "hget", asked: make(chan struct{}, 10), answer: make(chan struct{})}
 	defer close(reads.answer)
-	client.AddHook(reads)
+	client.AddHook(redistest.OnCommand(reads.on))
 	started := func(do func() error) <-chan error {
 		done := make(chan error, 1)
 		go func() { done <- do() }()
@@ -407,19 +407,12 @@ type heldAnswers struct {
 	asked, answer chan struct{}
 }
 
-func (*heldAnswers) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (*heldAnswers) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h *heldAnswers) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == h.command {
-			h.asked <- struct{}{}
-			<-h.answer
-		}
-		return next(ctx, cmd)
+func (h *heldAnswers) on(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if cmd.Name() == h.command {
+		h.asked <- struct{}{}
+		<-h.answer
 	}
+	return next(ctx, cmd)
 }
 
 // TestPauseThatIsNearlyOver: a call may have a slot right after a pause, and waits for that under a limit whose line is

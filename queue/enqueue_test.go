@@ -35,27 +35,17 @@ type tries struct {
 	last redis.Cmder
 }
 
-func (h *tries) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *tries) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h *tries) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		args := cmd.Args()
-		if args[0] != "evalsha" || args[1] != store.EnqueueScript.Hash() {
-			return next(ctx, cmd)
-		}
-		h.mu.Lock()
-		h.n++
-		n := h.n
-		h.last = cmd
-		h.mu.Unlock()
-		err := h.send(n, func() error { return next(ctx, cmd) })
-		cmd.SetErr(err)
-		return err
+func (h *tries) on(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	args := cmd.Args()
+	if args[0] != "evalsha" || args[1] != store.EnqueueScript.Hash() {
+		return next(ctx, cmd)
 	}
+	h.mu.Lock()
+	h.n++
+	n := h.n
+	h.last = cmd
+	h.mu.Unlock()
+	return h.send(n, func() error { return next(ctx, cmd) })
 }
 
 // producer returns a client with its own Redis client, whose batches go through send.
@@ -66,7 +56,7 @@ func producer(t *testing.T, server *redistest.Redis, send func(try int, send fun
 	own := redis.NewUniversalClient(options)
 	t.Cleanup(func() { own.Close() })
 	h := &tries{send: send}
-	own.AddHook(h)
+	own.AddHook(redistest.OnCommand(h.on))
 	client := NewClient(own)
 	return client, h
 }
@@ -136,13 +126,13 @@ func TestLostReplyOfEnqueue(t *testing.T) {
 func TestRepeatedEnqueueOnEmbeddedRedis(t *testing.T) {
 	t.Parallel()
 	embedded := redistest.Embedded(t)
-	embedded.AddHook(&tries{send: func(try int, send func() error) error {
+	embedded.AddHook(redistest.OnCommand((&tries{send: func(try int, send func() error) error {
 		err := send()
 		if try == 2 { // the first one loads the script
 			return io.EOF
 		}
 		return err
-	}})
+	}}).on))
 	client := NewClient(embedded)
 	job := Job{Kind: "call", Queue: "q", Tenant: "a", Key: "k"}
 	if _, err := client.Enqueue(t.Context(), job); err != nil {

@@ -227,7 +227,7 @@ func TestAnswersOfALine(t *testing.T) {
 		}
 	}
 	enqueue()
-	own.AddHook(seen)
+	own.AddHook(redistest.OnCommand(seen.on))
 	for range 9 {
 		enqueue()
 	}

@@ -25,34 +25,26 @@ type killed struct {
 	done   bool
 }
 
-func (k *killed) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (k *killed) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (k *killed) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		args := cmd.Args()
-		if k.done || args[0] != "evalsha" || args[1] != k.script.Hash() {
-			return next(ctx, cmd)
-		}
-		k.done = true
-		// In a pcall, as a read would be: the script must not take it for damage of one job and go on.
-		const before, after = "pcall(decide)", "pcall(function() while true do redis.call('EXISTS', KEYS[1]) end end)"
-		text := strings.Replace(k.script.Text(), before, after, 1)
-		if text == k.script.Text() {
-			k.t.Errorf("no %s in the script", before)
-		}
-		said := make(chan error, 1)
-		go func() { said <- k.server.Client().Do(ctx, append([]any{"eval", text}, args[2:]...)...).Err() }()
-		until(k.t, "the script is killed", func() bool { return k.server.Client().ScriptKill(ctx).Err() == nil })
-		err := <-said
-		if err == nil || !strings.Contains(err.Error(), "Script killed by user") {
-			k.t.Errorf("a script that is killed: %v", err)
-		}
-		cmd.SetErr(err)
-		return err
+func (k *killed) on(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	args := cmd.Args()
+	if k.done || args[0] != "evalsha" || args[1] != k.script.Hash() {
+		return next(ctx, cmd)
 	}
+	k.done = true
+	// In a pcall, as a read would be: the script must not take it for damage of one job and go on.
+	const before, after = "pcall(decide)", "pcall(function() while true do redis.call('EXISTS', KEYS[1]) end end)"
+	text := strings.Replace(k.script.Text(), before, after, 1)
+	if text == k.script.Text() {
+		k.t.Errorf("no %s in the script", before)
+	}
+	said := make(chan error, 1)
+	go func() { said <- k.server.Client().Do(ctx, append([]any{"eval", text}, args[2:]...)...).Err() }()
+	until(k.t, "the script is killed", func() bool { return k.server.Client().ScriptKill(ctx).Err() == nil })
+	err := <-said
+	if err == nil || !strings.Contains(err.Error(), "Script killed by user") {
+		k.t.Errorf("a script that is killed: %v", err)
+	}
+	return err
 }
 
 // TestKilledScripts: an operator kills a script that reads for too long. It certainly wrote nothing: the producer
@@ -64,7 +56,7 @@ func TestKilledScripts(t *testing.T) {
 	hooked := func(script *redisscript.Script) redis.UniversalClient {
 		client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 		t.Cleanup(func() { client.Close() })
-		client.AddHook(&killed{t: t, script: script, server: server})
+		client.AddHook(redistest.OnCommand((&killed{t: t, script: script, server: server}).on))
 		return client
 	}
 	noFaults := func(when string) {

@@ -29,24 +29,16 @@ type partitionAsks struct {
 	idle map[string]int
 }
 
-func (p *partitionAsks) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (p *partitionAsks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (p *partitionAsks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		args := cmd.Args()
-		p.mu.Lock()
-		if slices.Contains(args, any(store.AskScript.Hash())) {
-			p.n[fmt.Sprint(args[len(args)-4])]++
-		} else if slices.Contains(args, any(store.AskIdleScript.Hash())) {
-			p.idle[fmt.Sprint(args[len(args)-1])]++
-		}
-		p.mu.Unlock()
-		return next(ctx, cmd)
+func (p *partitionAsks) on(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	args := cmd.Args()
+	p.mu.Lock()
+	if slices.Contains(args, any(store.AskScript.Hash())) {
+		p.n[fmt.Sprint(args[len(args)-4])]++
+	} else if slices.Contains(args, any(store.AskIdleScript.Hash())) {
+		p.idle[fmt.Sprint(args[len(args)-1])]++
 	}
+	p.mu.Unlock()
+	return next(ctx, cmd)
 }
 
 // counts returns how often each partition was asked what it wants, and whether it still has no jobs.
@@ -78,7 +70,7 @@ func newIdleQueue(t *testing.T, slow time.Duration) *idleQueue {
 	}
 	w.client = redis.NewUniversalClient(server.Options())
 	t.Cleanup(func() { w.client.Close() })
-	w.client.AddHook(w.asked)
+	w.client.AddHook(redistest.OnCommand(w.asked.on))
 	clocks, windows := map[string]*redisClock{}, map[string]*effective.Calendars{}
 	dispatchers := map[string]*dispatcher{}
 	r := &rig{server: server}

@@ -23,38 +23,19 @@ import (
 	"github.com/headgate/headgate/queue/operate"
 )
 
-// beforeScript is a hook on the clients of all nodes that does something once, before the first request of a script for
-// a partition.
-type beforeScript struct {
-	script *redisscript.Script
-	home   string
-	do     func()
-	once   sync.Once
-}
-
-func (b *beforeScript) look(cmds ...redis.Cmder) {
-	for _, cmd := range cmds {
-		args := cmd.Args()
-		if slices.Contains(args, any(b.script.Hash())) && slices.Contains(args, any(store.ScriptKeys(b.home)[0])) {
-			b.once.Do(b.do)
+// beforeScript returns a hook on the clients of all nodes that does something once, before the first request of a script
+// for a partition.
+func beforeScript(script *redisscript.Script, home string, do func()) redis.Hook {
+	var once sync.Once
+	return redistest.OnRequest(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+		for _, cmd := range cmds {
+			args := cmd.Args()
+			if slices.Contains(args, any(script.Hash())) && slices.Contains(args, any(store.ScriptKeys(home)[0])) {
+				once.Do(do)
+			}
 		}
-	}
-}
-
-func (b *beforeScript) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (b *beforeScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		b.look(cmd)
-		return next(ctx, cmd)
-	}
-}
-
-func (b *beforeScript) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		b.look(cmds...)
-		return next(ctx, cmds)
-	}
+		return send()
+	})
 }
 
 // TestReplicatedTenantsMove: while the replica of a partition does not answer, nothing of a replicated queue is deleted
@@ -147,11 +128,11 @@ func TestReplicatedTenantsMove(t *testing.T) {
 				l = publish(queue, 1)
 			}
 			paused := make(chan int, 1)
-			ended := run(&beforeScript{script: test.script, home: l.Name(2), do: func() {
+			ended := run(beforeScript(test.script, l.Name(2), func() {
 				until(t, "the replica has acknowledged all: that it did so before is no answer", func() bool { return acknowledged(t, second) })
 				replica.Pause()
 				paused <- redistest.Calls(t, second.Client(), "wait")
-			}})
+			}))
 			over := func() bool {
 				select {
 				case <-ended:

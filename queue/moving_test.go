@@ -362,29 +362,6 @@ func TestDirectCallsOfATenantThatMoves(t *testing.T) {
 	p.stop()
 }
 
-// arrives lets a tenant arrive after a request with its jobs was refused where it arrives.
-type arrives struct {
-	redis.UniversalClient
-	home, tenant string
-	once         sync.Once
-}
-
-func (a *arrives) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (a *arrives) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if args := cmd.Args(); strings.HasPrefix(cmd.Name(), "eval") && len(args) > 5 && args[5] == a.home {
-			a.once.Do(func() { a.HSet(ctx, store.MovesKey(a.home), a.tenant, store.MoveHere) })
-		}
-		return err
-	}
-}
-
-func (a *arrives) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
 // TestManyJobsOfATenantThatArrives: jobs that are enqueued together keep their order, whenever their tenant arrives.
 func TestManyJobsOfATenantThatArrives(t *testing.T) {
 	t.Parallel()
@@ -399,7 +376,14 @@ func TestManyJobsOfATenantThatArrives(t *testing.T) {
 	client.HSet(ctx, store.MovesKey("q@2"), tenant, "comes x")
 	other := redis.NewClient(client.Options())
 	defer other.Close()
-	other.AddHook(&arrives{UniversalClient: client, home: "q@2", tenant: tenant})
+	var once sync.Once // the tenant arrives after a request with its jobs was refused where it arrives
+	other.AddHook(redistest.OnCommand(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		err := next(ctx, cmd)
+		if args := cmd.Args(); strings.HasPrefix(cmd.Name(), "eval") && len(args) > 5 && args[5] == "q@2" {
+			once.Do(func() { client.HSet(ctx, store.MovesKey("q@2"), tenant, store.MoveHere) })
+		}
+		return err
+	}))
 	var jobs []Job
 	for i := range 3 * maxBatch {
 		jobs = append(jobs, Job{Kind: "call", Queue: "q", Tenant: tenant, Key: fmt.Sprint(i)})

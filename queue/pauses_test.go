@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -76,39 +75,22 @@ func TestEndedPausesArePurged(t *testing.T) {
 // reading counts a client's requests to Redis and the size of the replies.
 type reading struct{ commands, values atomic.Int64 }
 
-func (*reading) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
-
-func (r *reading) note(cmd redis.Cmder) {
-	r.commands.Add(1)
-	switch cmd := cmd.(type) {
-	case *redis.MapStringStringCmd:
-		r.values.Add(int64(len(cmd.Val())))
-	case *redis.SliceCmd:
-		r.values.Add(int64(len(cmd.Val())))
-	case *redis.ZSliceCmd:
-		r.values.Add(int64(len(cmd.Val())))
-	default:
-		r.values.Add(1)
-	}
-}
-
-func (r *reading) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		defer r.note(cmd)
-		return next(ctx, cmd)
-	}
-}
-
-func (r *reading) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		err := next(ctx, cmds)
-		for _, cmd := range cmds {
-			r.note(cmd)
+func (r *reading) on(_ context.Context, cmds []redis.Cmder, send func() error) error {
+	err := send()
+	for _, cmd := range cmds {
+		r.commands.Add(1)
+		switch cmd := cmd.(type) {
+		case *redis.MapStringStringCmd:
+			r.values.Add(int64(len(cmd.Val())))
+		case *redis.SliceCmd:
+			r.values.Add(int64(len(cmd.Val())))
+		case *redis.ZSliceCmd:
+			r.values.Add(int64(len(cmd.Val())))
+		default:
+			r.values.Add(1)
 		}
-		return err
 	}
+	return err
 }
 
 // watcher is a worker's cache of the pauses.
@@ -124,7 +106,7 @@ func (r *rig) watcher(t *testing.T) *watcher {
 	w := &watcher{rig: r}
 	client := redis.NewUniversalClient(r.server.Options())
 	t.Cleanup(func() { client.Close() })
-	client.AddHook(&w.reading)
+	client.AddHook(redistest.OnRequest(w.reading.on))
 	w.client = client
 	return w
 }
@@ -314,25 +296,15 @@ func TestRereadWhilePausesAreRead(t *testing.T) {
 	w.catchUp(t)
 	w.add("a", time.Now(), time.Hour)
 	r.pauseTenants(t, 2, store.Endless)
-	w.client.AddHook(&rereading{pauses: &w.pauses})
+	var once sync.Once
+	w.client.AddHook(redistest.OnCommand(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		err := next(ctx, cmd)
+		once.Do(w.reread)
+		return err
+	}))
 	w.catchUp(t)
 	w.catchUp(t)
 	w.want(t, false, "a")
-}
-
-// rereading is a hook that calls reread once, when a command has been answered.
-type rereading struct {
-	redistest.Silent // leaves no command without an answer
-	pauses           *pauses
-	once             sync.Once
-}
-
-func (h *rereading) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		h.once.Do(h.pauses.reread)
-		return err
-	}
 }
 
 // TestPauseOfALostRun: a call ends with the provider's wish to wait, but its job has gone to another run meanwhile, so Redis

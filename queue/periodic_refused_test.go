@@ -98,7 +98,12 @@ func TestPeriodicBesideAQueueAway(t *testing.T) {
 				defer client.Close()
 				var away atomic.Bool
 				away.Store(true)
-				client.AddHook(while{&away, redistest.Silent{Word: word, End: end}})
+				client.AddHook(redistest.OnCommand(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+					if away.Load() {
+						next = redistest.Silent{Word: word, End: end}.ProcessHook(next)
+					}
+					return next(ctx, cmd)
+				}))
 				for _, queue := range []string{"away", "other"} {
 					for i := range 3 {
 						tm.set(Periodic{ID: fmt.Sprint(queue, i), Spec: "* * * * * *", Zone: "UTC", Overlap: OverlapQueue,
@@ -151,21 +156,5 @@ func TestPeriodicBesideAQueueAway(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// while is a hook that works as long as its flag is set.
-type while struct {
-	on *atomic.Bool
-	redistest.Silent
-}
-
-func (w while) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	hooked := w.Silent.ProcessHook(next)
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if w.on.Load() {
-			return hooked(ctx, cmd)
-		}
-		return next(ctx, cmd)
 	}
 }

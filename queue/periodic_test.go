@@ -315,39 +315,25 @@ func TestPeriodicLostReply(t *testing.T) {
 	lossy := redis.NewClient(&redis.Options{Addr: tm.server.Addr()})
 	defer lossy.Close()
 	other := newTicks(t, lossy)
-	hook := &losing{lost: map[any]bool{}}
-	lossy.AddHook(hook)
+	lost := map[any]bool{} // the first reply of each script
+	lossy.AddHook(redistest.OnCommand(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		err := next(ctx, cmd)
+		if args := cmd.Args(); err == nil && strings.HasPrefix(cmd.Name(), "eval") && !lost[args[1]] {
+			lost[args[1]] = true
+			return io.ErrUnexpectedEOF
+		}
+		return err
+	}))
 	until(t, "fired", func() bool {
 		_, err := other.round(t.Context())
 		other.firing.Wait()
 		other.loaded = other.loaded && err == nil // as Run does
 		return err == nil && len(other.tables["call"].again) == 0
 	})
-	if len(hook.lost) < 4 {
-		t.Errorf("%d replies were lost", len(hook.lost))
+	if len(lost) < 4 {
+		t.Errorf("%d replies were lost", len(lost))
 	}
 	wantFired(t, tm.fired("call"), "x", tm.now()/86400*86400)
-}
-
-// losing loses the first reply of each script.
-type losing struct{ lost map[any]bool }
-
-func (*losing) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (l *losing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if args := cmd.Args(); err == nil && strings.HasPrefix(cmd.Name(), "eval") && !l.lost[args[1]] {
-			l.lost[args[1]] = true
-			err = io.ErrUnexpectedEOF
-			cmd.SetErr(err)
-		}
-		return err
-	}
-}
-
-func (*losing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 // TestPeriodicClockSetBack: after Redis's clock was set back, no tick fires twice.

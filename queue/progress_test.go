@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -116,28 +117,15 @@ func TestProgressIsRare(t *testing.T) {
 	})
 }
 
-// slowWrites rejects every command, after a while.
-type slowWrites struct{}
-
-func (slowWrites) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (slowWrites) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(context.Context, redis.Cmder) error {
-		time.Sleep(3 * time.Second)
-		return errors.New("it is not written")
-	}
-}
-
-func (slowWrites) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
 // TestProgressIsNoPartOfTheCall: a report that is on its way to Redis when the call ends does not make the call longer.
 func TestProgressIsNoPartOfTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // a name would be looked up, and a bubble must not begin that
 		defer client.Close()
-		client.AddHook(slowWrites{})
+		client.AddHook(redistest.OnCommand(func(context.Context, redis.Cmder, redis.ProcessHook) error {
+			time.Sleep(3 * time.Second)
+			return errors.New("it is not written")
+		}))
 		seen := newCounter()
 		g := &gate{queue: "q", redis: client, observer: seen, logger: discardLogger(), clock: &redisClock{}, sending: &atomic.Int64{}, limits: &effective.Calendars{Queue: "q", Redis: client}}
 		h := &handler{timeout: time.Minute}

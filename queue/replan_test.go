@@ -22,35 +22,27 @@ type slowReplan struct {
 	began, under, most int
 }
 
-func (*slowReplan) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *slowReplan) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		args := cmd.Args()
-		// The worker's own sweep, which repairs, is let through.
-		if len(args) < 2 || scriptName(fmt.Sprint(args[1])) != "sweep" || args[len(args)-1] != false {
-			return next(ctx, cmd)
-		}
-		h.mu.Lock()
-		h.began++
-		h.under++
-		h.most = max(h.most, h.under)
-		h.mu.Unlock()
-		defer func() {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			h.under--
-		}()
-		select {
-		case <-h.release:
-		case <-h.over:
-		}
+func (h *slowReplan) on(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	args := cmd.Args()
+	// The worker's own sweep, which repairs, is let through.
+	if len(args) < 2 || scriptName(fmt.Sprint(args[1])) != "sweep" || args[len(args)-1] != false {
 		return next(ctx, cmd)
 	}
-}
-
-func (*slowReplan) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	h.mu.Lock()
+	h.began++
+	h.under++
+	h.most = max(h.most, h.under)
+	h.mu.Unlock()
+	defer func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.under--
+	}()
+	select {
+	case <-h.release:
+	case <-h.over:
+	}
+	return next(ctx, cmd)
 }
 
 // counts returns how many slices have started and are blocked, and the maximum at a time.
@@ -75,7 +67,7 @@ func TestReplanBesideRounds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	hook := &slowReplan{release: make(chan struct{}), over: ctx.Done()}
-	client.AddHook(hook)
+	client.AddHook(redistest.OnCommand(hook.on))
 	d := r.dispatcher()
 	d.redis, d.limits.Redis, d.observer = client, client, r.seen
 	d.logger = slog.New(slog.DiscardHandler)

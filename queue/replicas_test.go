@@ -338,7 +338,14 @@ func TestAcceptedByThePrimary(t *testing.T) {
 	if _, err := NewClient(mine).Enqueue(within(t, 2*time.Second), job); !errors.Is(err, ErrNotReplicated) {
 		t.Fatal(err) // which also loads the script
 	}
-	mine.AddHook(&deadAfter{kill: server.Kill})
+	var once sync.Once
+	mine.AddHook(redistest.OnRequest(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+		err := send()
+		if last := cmds[len(cmds)-1]; last.Name() == "wait" && last.Err() == nil {
+			once.Do(server.Kill)
+		}
+		return err
+	}))
 	conflict := job
 	conflict.Payload = json.RawMessage(`{"another":1}`)
 	results := NewClient(mine).EnqueueMany(within(t, 4*time.Second), []Job{job, conflict})
@@ -347,25 +354,6 @@ func TestAcceptedByThePrimary(t *testing.T) {
 	}
 	if err := results[1].Err; !errors.Is(err, ErrConflict) {
 		t.Errorf("after the primary had refused the job, it died: %v", err)
-	}
-}
-
-// deadAfter is a hook on a client that kills its server after the first WAIT that was answered.
-type deadAfter struct {
-	once sync.Once
-	kill func()
-}
-
-func (*deadAfter) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (*deadAfter) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (d *deadAfter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		err := next(ctx, cmds)
-		if last := cmds[len(cmds)-1]; last.Name() == "wait" && last.Err() == nil {
-			d.once.Do(d.kill)
-		}
-		return err
 	}
 }
 

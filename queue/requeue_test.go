@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/lifecycle"
@@ -93,28 +94,6 @@ func TestCallThatOutlivesItsWorker(t *testing.T) {
 	}
 }
 
-// renewing renews a lease after the worker has read it, like a heartbeat, a number of times.
-type renewing struct {
-	times int
-	renew func()
-}
-
-func (h *renewing) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *renewing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h *renewing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "evalsha" && h.times > 0 {
-			h.times--
-			h.renew()
-		}
-		return next(ctx, cmd)
-	}
-}
-
 // TestAbandon: a worker that stops gives back the jobs whose calls go on, also if it renews
 // their leases at that moment, and leaves those that another worker has taken over.
 func TestAbandon(t *testing.T) {
@@ -125,9 +104,14 @@ func TestAbandon(t *testing.T) {
 		r.hold(t, mine, "w:1")
 		r.hold(t, theirs, "v:1")
 		client := dialed(t, r.server, nil)
-		client.AddHook(&renewing{times: renewals, renew: func() {
-			r.server.Client().ZIncrBy(t.Context(), asynqwire.Key(r.queue, "lease"), 5, mine)
-		}})
+		left := renewals // of a lease, like those of a heartbeat, after the worker has read it
+		client.AddHook(redistest.OnCommand(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if cmd.Name() == "evalsha" && left > 0 {
+				left--
+				r.server.Client().ZIncrBy(ctx, asynqwire.Key(r.queue, "lease"), 5, mine)
+			}
+			return next(ctx, cmd)
+		}))
 		stopping := &recoverer{queue: r.queue, worker: "w", redis: client, live: newLiveRuns()}
 		for _, id := range []string{mine, theirs} {
 			stopping.live.enter(stopping.queue, asynqwire.Run{ID: id}, 0, nil, nil)

@@ -144,24 +144,17 @@ func TestUnreadQueueKeepsItsRate(t *testing.T) {
 	if before := rate(); math.Abs(before-7) > 0.01 {
 		t.Fatalf("%v calls a second are allowed, want 7", before)
 	}
-	away.AddHook(&refuses{about{id: r.queue}})
+	away.AddHook(redistest.OnCommand(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if strings.Contains(fmt.Sprint(cmd.Args()...), r.queue) {
+			return errors.New("refused")
+		}
+		return next(ctx, cmd)
+	}))
 	if _, err := a.inspector.Overview(t.Context(), r.queue); err == nil {
 		t.Fatal("the queue answers")
 	}
 	if after := rate(); math.Abs(after-7) > 0.01 {
 		t.Errorf("%v calls a second are allowed, want 7", after)
-	}
-}
-
-// refuses is a hook that lets commands about a queue fail.
-type refuses struct{ about }
-
-func (r *refuses) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, command redis.Cmder) error {
-		if strings.Contains(fmt.Sprint(command.Args()...), r.id) {
-			return errors.New("refused")
-		}
-		return next(ctx, command)
 	}
 }
 

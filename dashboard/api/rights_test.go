@@ -320,10 +320,22 @@ func TestNoOracle(t *testing.T) {
 		{"GET", "", ""}, {"POST", "/cancel", `{"reason":"x"}`}, {"POST", "/retry", `{"reason":"x"}`}, {"DELETE", "", `{"reason":"x"}`},
 	} {
 		commands := func(id string) (string, string) {
-			asked := &about{id: id}
-			r.redis.AddHook(asked)
+			var mu sync.Mutex
+			var asked []string // the commands about the job
+			r.redis.AddHook(redistest.OnRequest(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+				mu.Lock()
+				for _, cmd := range cmds {
+					if strings.Contains(fmt.Sprint(cmd.Args()...), id) {
+						asked = append(asked, cmd.Name())
+					}
+				}
+				mu.Unlock()
+				return send()
+			}))
 			got := r.want(404, "There is no job", ask[0], "/queues/"+r.queue+"/jobs/"+id+ask[1], ask[2])
-			return strings.ReplaceAll(got.body, id, "ID"), asked.all()
+			mu.Lock()
+			defer mu.Unlock()
+			return strings.ReplaceAll(got.body, id, "ID"), strings.Join(asked, ", ")
 		}
 		words, cost := commands(there)
 		otherWords, otherCost := commands(none)
@@ -333,45 +345,6 @@ func TestNoOracle(t *testing.T) {
 		if cost != "hget" || otherCost != "hget" {
 			t.Errorf("%s %s: Redis is asked %q for another's job, and %q for none", ask[0], ask[1], cost, otherCost)
 		}
-	}
-}
-
-// about is a hook that notes the commands about a job.
-type about struct {
-	id string
-
-	mu       sync.Mutex
-	commands []string
-}
-
-func (a *about) all() string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return strings.Join(a.commands, ", ")
-}
-
-func (a *about) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (a *about) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, command redis.Cmder) error {
-		a.note(command)
-		return next(ctx, command)
-	}
-}
-
-func (a *about) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, commands []redis.Cmder) error {
-		for _, command := range commands {
-			a.note(command)
-		}
-		return next(ctx, commands)
-	}
-}
-
-func (a *about) note(command redis.Cmder) {
-	if strings.Contains(fmt.Sprint(command.Args()...), a.id) {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.commands = append(a.commands, command.Name())
 	}
 }
 

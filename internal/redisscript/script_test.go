@@ -7,39 +7,29 @@ import (
 	"testing/synctest"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/test/redistest"
 )
-
-// asked counts the commands that a client is to send.
-type asked struct{ n int }
-
-func (a *asked) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (a *asked) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(context.Context, redis.Cmder) error {
-		a.n++
-		return nil
-	}
-}
-
-func (a *asked) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
 
 // TestDoneBefore: a script whose context is done before is not sent, so whoever gives up has taken nothing.
 func TestDoneBefore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		client, count := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), &asked{} // a name would be looked up, and a bubble must not begin that
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // a name would be looked up, and a bubble must not begin that
 		defer client.Close()
-		client.AddHook(count)
+		sent := 0
+		client.AddHook(redistest.OnCommand(func(context.Context, redis.Cmder, redis.ProcessHook) error {
+			sent++
+			return nil
+		}))
 		done, end := context.WithCancel(t.Context())
 		end()
 		if reply, err := New("return 1").RunUntilDone(done, client, nil); reply != nil || !errors.Is(err, context.Canceled) {
 			t.Errorf("%v, %v; want %v", reply, err, context.Canceled)
 		}
 		synctest.Wait()
-		if count.n > 0 {
-			t.Errorf("%d scripts were sent", count.n)
+		if sent > 0 {
+			t.Errorf("%d scripts were sent", sent)
 		}
 	})
 }

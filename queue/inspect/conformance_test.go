@@ -13,32 +13,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/conformance"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/throttle"
 )
-
-// scans calls do after each HSCAN.
-type scans struct{ do func() }
-
-func (s *scans) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (s *scans) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if err := next(ctx, cmd); err != nil {
-			return err
-		}
-		if cmd.Name() == "hscan" {
-			s.do()
-		}
-		return nil
-	}
-}
-
-func (s *scans) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
 
 // TestConformanceOfManyTenants: of many buckets, those that are nearest to their limits are returned with all their hours.
 // Only the hours of these are in memory at once. It is not parallel, because it measures the heap.
@@ -106,7 +86,13 @@ func TestConformanceOfManyTenants(t *testing.T) {
 		return stats.HeapAlloc
 	}
 	before, grown := heap(), uint64(0)
-	client.AddHook(&scans{func() { grown = max(grown, max(heap(), before)-before) }})
+	client.AddHook(redistest.OnCommand(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		err := next(ctx, cmd)
+		if cmd.Name() == "hscan" {
+			grown = max(grown, max(heap(), before)-before)
+		}
+		return err
+	}))
 	for name, test := range map[string]struct {
 		query inspect.ConformanceQuery
 		want  func(name string) bool

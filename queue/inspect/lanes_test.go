@@ -3,7 +3,6 @@ package inspect_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -27,9 +26,7 @@ type gated struct {
 	open chan struct{}
 }
 
-func (*gated) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
+func (*gated) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (g *gated) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 

@@ -212,34 +212,6 @@ func TestTry(t *testing.T) {
 	}
 }
 
-// after calls do after so many commands.
-type after struct {
-	left int
-	do   func()
-}
-
-func (a *after) count() {
-	if a.left--; a.left == 0 {
-		a.do()
-	}
-}
-
-func (a *after) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (a *after) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		defer a.count()
-		return next(ctx, cmd)
-	}
-}
-
-func (a *after) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		defer a.count()
-		return next(ctx, cmds)
-	}
-}
-
 // TestTryStops: a trial that nobody waits for any more stops, also once it has read everything.
 func TestTryStops(t *testing.T) {
 	t.Parallel()
@@ -249,10 +221,16 @@ func TestTryStops(t *testing.T) {
 	}
 	client := redis.NewUniversalClient(r.server.Options())
 	defer client.Close()
-	hook := &after{}
-	client.AddHook(hook)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	left := 0 // requests until the context is canceled
+	client.AddHook(redistest.OnRequest(func(_ context.Context, _ []redis.Cmder, send func() error) error {
+		err := send()
+		if left--; left == 0 {
+			cancel()
+		}
+		return err
+	}))
 	set := limits.Set{Queues: map[string]limits.Queue{r.queue: {}}}
 	try := func() error {
 		trial, err := inspect.Try(ctx, client, r.queue, set, inspect.TrialQuery{N: 1})
@@ -262,12 +240,12 @@ func TestTryStops(t *testing.T) {
 		return err
 	}
 	for range 2 { // the first one also opens a connection and loads scripts
-		hook.left = 0
+		left = 0
 		if err := try(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	hook.left, hook.do = -hook.left, cancel
+	left = -left
 	if err := try(); !errors.Is(err, context.Canceled) {
 		t.Errorf("after all commands of a trial its context was canceled, and it returned %v", err)
 	}

@@ -319,33 +319,16 @@ func acted(t *testing.T, n int) (said []string) {
 	return said
 }
 
-// cut is a fault: commands for which it returns true fail.
-type cut struct{ off func(redis.Cmder) bool }
-
 var errCut = errors.New("the connection is cut")
 
-func (c *cut) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c *cut) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if c.off(cmd) {
-			cmd.SetErr(errCut)
+// cut returns a hook with which requests fail that have a command for which off returns true.
+func cut(off func(redis.Cmder) bool) redis.Hook {
+	return redistest.OnRequest(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+		if slices.ContainsFunc(cmds, off) {
 			return errCut
 		}
-		return next(ctx, cmd)
-	}
-}
-
-func (c *cut) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if slices.ContainsFunc(cmds, c.off) {
-			for _, cmd := range cmds {
-				cmd.SetErr(errCut)
-			}
-			return errCut
-		}
-		return next(ctx, cmds)
-	}
+		return send()
+	})
 }
 
 // TestPartitionThatDoesNotAnswer: an act on a whole queue reaches the other partitions, its error says what to
@@ -358,7 +341,7 @@ func TestPartitionThatDoesNotAnswer(t *testing.T) {
 	client, l := busy(t, 4, Operator{Actor: "ann", Reason: "a test"})
 	var away atomic.Bool
 	away.Store(true)
-	client.AddHook(&cut{func(cmd redis.Cmder) bool { return away.Load() && strings.Contains(fmt.Sprint(cmd.Args()...), "{q@2}") }})
+	client.AddHook(cut(func(cmd redis.Cmder) bool { return away.Load() && strings.Contains(fmt.Sprint(cmd.Args()...), "{q@2}") }))
 	jobs := func(of func(home string) bool) (n int64) {
 		for i := range tenantsOfActs {
 			if of(l.Home(fmt.Sprint("t", i))) {
@@ -445,7 +428,7 @@ func TestInterruptedUnregister(t *testing.T) {
 	var left atomic.Int64 // commands until one fails; < 0: none does
 	left.Store(-1)
 	// Partitions that are asked beside others may be so after another one has answered.
-	client.AddHook(&cut{func(redis.Cmder) bool { return left.Load() >= 0 && left.Add(-1) < 0 }})
+	client.AddHook(cut(func(redis.Cmder) bool { return left.Load() >= 0 && left.Add(-1) < 0 }))
 	set := func(n int) limits.Set { return limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: n}}} }
 	for after := 0; ; after++ {
 		if err := client.FlushAll(ctx).Err(); err != nil {

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -28,14 +29,14 @@ func TestPauseBesideAPublication(t *testing.T) {
 		t.Fatal(err)
 	}
 	var published atomic.Bool
-	client.AddHook(&cut{func(cmd redis.Cmder) bool {
+	client.AddHook(redistest.OnCommand(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		if strings.Contains(fmt.Sprint(cmd.Args()...), "ann: a test") && published.CompareAndSwap(false, true) {
-			if err := Publish(t.Context(), server.Client(), set); err != nil {
+			if err := Publish(ctx, server.Client(), set); err != nil {
 				t.Error(err)
 			}
 		}
-		return false
-	}})
+		return next(ctx, cmd)
+	}))
 	pause, err := PauseJobs(t.Context(), client, "q", inspect.Scope{Tenant: "acme"}, time.Time{}, Operator{Actor: "ann", Reason: "a test"})
 	if err != nil || pause.Scope.Tenant != "acme" || !published.Load() {
 		t.Errorf("%+v, %v", pause, err)

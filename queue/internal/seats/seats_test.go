@@ -34,38 +34,30 @@ type network struct {
 
 var errLost = errors.New("lost")
 
-func (n *network) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (n *network) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (n *network) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		_, which, asked := strings.Cut(fmt.Sprint(cmd.Args()...), "seat-")
-		if !asked { // the connection
-			return next(ctx, cmd)
-		}
-		seat := int(which[0] - '0')
-		n.mu.Lock()
-		if n.random[seat] == nil {
-			n.random[seat] = rand.New(rand.NewPCG(n.from, uint64(seat)))
-		}
-		luck := n.random[seat].Float64() / n.worst
-		n.mu.Unlock()
-		switch {
-		case int(n.away.Load()) == seat || luck < 0.3:
-		case luck < 0.6:
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			n.late = append(n.late, cmd.Args())
-		case luck < 1: // the reply is lost
-			_ = next(ctx, cmd)
-		default:
-			return next(ctx, cmd)
-		}
-		return errLost
+func (n *network) on(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	_, which, asked := strings.Cut(fmt.Sprint(cmd.Args()...), "seat-")
+	if !asked { // the connection
+		return next(ctx, cmd)
 	}
+	seat := int(which[0] - '0')
+	n.mu.Lock()
+	if n.random[seat] == nil {
+		n.random[seat] = rand.New(rand.NewPCG(n.from, uint64(seat)))
+	}
+	luck := n.random[seat].Float64() / n.worst
+	n.mu.Unlock()
+	switch {
+	case int(n.away.Load()) == seat || luck < 0.3:
+	case luck < 0.6:
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.late = append(n.late, cmd.Args())
+	case luck < 1: // the reply is lost
+		_ = next(ctx, cmd)
+	default:
+		return next(ctx, cmd)
+	}
+	return errLost
 }
 
 // settled waits until all seats have answered: what comes next is then the same in each run.
@@ -109,7 +101,7 @@ func TestOneAfterAnother(t *testing.T) {
 			n := &network{to: client, away: away, worst: worst, from: rapid.Uint64().Draw(t, "from")}
 			its := redis.NewClient(&redis.Options{Addr: client.Options().Addr})
 			defer its.Close()
-			its.AddHook(n)
+			its.AddHook(redistest.OnCommand(n.on))
 			r := &Register{client: its, caller: fmt.Sprint("w", i), silent: Silent{}}
 			for j := range 3 {
 				r.seats = append(r.seats, seat{queue, fmt.Sprintf("headgate:{%s}:seat-%d", queue, j), new(atomic.Bool), new(atomic.Bool)})
@@ -223,7 +215,12 @@ func TestKeepBesideLateSeats(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{})
 	defer client.Close()
-	client.AddHook(atOnce{})
+	// All seats agree, without a connection: nothing that questions share there orders them, so the race detector sees
+	// what a late one shares with the next.
+	client.AddHook(redistest.OnCommand(func(_ context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
+		cmd.(interface{ SetVal(any) }).SetVal([]any{int64(1), int64(1), int64(1), "1 text"})
+		return nil
+	}))
 	r := &Register{client: client, caller: "w", silent: Silent{}}
 	for _, tag := range []string{"late-one", "late-two", "late-three"} {
 		r.seats = append(r.seats, seat{tag, "headgate:{" + tag + "}:ledger", new(atomic.Bool), new(atomic.Bool)})
@@ -233,23 +230,6 @@ func TestKeepBesideLateSeats(t *testing.T) {
 		if err := r.most(t.Context(), 1, "1 text", nil); err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-// atOnce answers for all seats that they agree, without a connection: nothing that questions share there orders them, so
-// the race detector sees what a late one shares with the next.
-type atOnce struct{}
-
-func (atOnce) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (atOnce) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (atOnce) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(_ context.Context, cmd redis.Cmder) error {
-		cmd.(interface{ SetVal(any) }).SetVal([]any{int64(1), int64(1), int64(1), "1 text"})
-		return nil
 	}
 }
 
