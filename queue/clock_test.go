@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -93,15 +92,9 @@ func TestQueuesShareAClock(t *testing.T) {
 			c.Queues = append(c.Queues, fmt.Sprint(c.Queues[0], "-", i))
 		}
 	})
-	ended := make(chan error, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() { ended <- r.worker.Run(ctx) }()
+	runWorker(t, r.worker)
 	until(t, "ready", func() bool { return r.worker.Ready() == nil })
 	if n := r.seen.outcomes("to redis: time"); n >= 2*firstSamples {
 		t.Errorf("it asked for the time %d times before it was ready; want %d for all queues", n, firstSamples)
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
 	}
 }

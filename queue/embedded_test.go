@@ -61,15 +61,10 @@ func TestTimedEmbeddedRedis(t *testing.T) {
 		if _, err := enqueue.Enqueue(t.Context(), Job{Kind: "call", Queue: name, Tenant: "bad", Payload: struct{}{}}); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- worker.Run(ctx) }()
+		stop := runWorker(t, worker)
 		seen.wait(t, string(lifecycle.Done), jobs)
 		seen.wait(t, string(lifecycle.Archived), 1)
-		cancel()
-		if err := <-ended; err != nil {
-			t.Fatal(err)
-		}
+		stop()
 		run.Law("account", got.all(), 60, 1)
 	})
 }

@@ -163,21 +163,6 @@ func TestTimedThrottledIsOnePauseForAllWorkers(t *testing.T) {
 	}
 }
 
-// runWorker runs a worker until stop, or until the test ends.
-func runWorker(t *testing.T, w *Worker) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- w.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
-	t.Cleanup(stop)
-	return stop
-}
-
 // TestPauses: a pause is for a tenant, a kind, or the queue. The pause that ends last
 // applies, and the paused jobs go when it is over.
 func TestPauses(t *testing.T) {

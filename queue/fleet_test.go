@@ -225,15 +225,7 @@ func TestPeriodicLive(t *testing.T) {
 		calls <- job
 		return nil
 	})
-	running, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- worker.Run(running) }()
-	defer func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
+	runWorker(t, worker)
 	next := func(id string) Running {
 		t.Helper()
 		for {

@@ -80,16 +80,8 @@ func (m *moving) work(t *testing.T) {
 		m.flying[job.Tenant]--
 		return nil
 	})
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- worker.Run(ctx) }()
+	m.workers = append(m.workers, runWorker(t, worker))
 	until(t, "ready", func() bool { return worker.Ready() == nil })
-	m.workers = append(m.workers, func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 // replace stops the oldest worker and starts another one.

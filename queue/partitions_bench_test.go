@@ -34,17 +34,12 @@ func BenchmarkIdlePartitions(b *testing.B) {
 			b.Fatal(err)
 		}
 		Handle(worker, "call", func(context.Context, json.RawMessage) error { return nil })
-		ctx, stop := context.WithCancel(b.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- worker.Run(ctx) }()
+		stop := runWorker(b, worker)
 		time.Sleep(length / 5) // what it does at its start is over then
 		before := processorTime(b, client)
 		time.Sleep(length)
 		spent := processorTime(b, client) - before
 		stop()
-		if err := <-ended; err != nil {
-			b.Error(err)
-		}
 		return spent / length.Seconds()
 	}
 	for name, limit := range map[string]limits.Limit{"own": perTenant(10), "shared": sharedBy(10)} {

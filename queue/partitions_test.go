@@ -109,18 +109,13 @@ func TestPartitions(t *testing.T) {
 		}
 		return nil
 	})
-	stopped := make(chan error, 1)
-	running, stop := context.WithCancel(ctx)
-	go func() { stopped <- worker.Run(running) }()
+	stop := runWorker(t, worker)
 	select {
 	case <-done:
 	case <-time.After(time.Minute):
 		t.Error("not all were called within 20 s")
 	}
 	stop()
-	if err := <-stopped; err != nil {
-		t.Error(err)
-	}
 	mu.Lock()
 	defer mu.Unlock()
 	for _, tenant := range slices.Sorted(maps.Keys(calls)) {

@@ -92,20 +92,7 @@ func startRecord(t *testing.T, server *redistest.Redis, set limits.Queue, answer
 		return answer(ctx, job)
 	})
 	Handle(worker, "typed", func(context.Context, int) error { return nil })
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- worker.Run(ctx) }()
-	stopped := false
-	r.stop = func() {
-		if !stopped {
-			stopped = true
-			cancel()
-			if err := <-ended; err != nil {
-				t.Errorf("Run: %v", err)
-			}
-		}
-	}
-	t.Cleanup(r.stop)
+	r.stop = runWorker(t, worker)
 	return r
 }
 

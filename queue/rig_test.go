@@ -268,16 +268,22 @@ func (r *rig) served(t *testing.T) {
 // run starts the worker; it is stopped at the end of the test.
 func (r *rig) run(t *testing.T) {
 	redistest.Slow(t)
+	r.stop = runWorker(t, r.worker)
+}
+
+// runWorker runs a worker until stop, or until the test ends.
+func runWorker(t testing.TB, w *Worker) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- r.worker.Run(ctx) }()
-	r.stop = sync.OnceFunc(func() {
+	go func() { ended <- w.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)
 		}
 	})
-	t.Cleanup(r.stop)
+	t.Cleanup(stop)
+	return stop
 }
 
 func (r *rig) enqueue(t *testing.T, tenant string, n int) {

@@ -36,9 +36,7 @@ func TestSilentRedisCutsNoCall(t *testing.T) {
 			return ctx.Err()
 		}
 	}, Timeout(10*time.Minute))
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- worker.Run(ctx) }()
+	stop := runWorker(t, worker)
 	c := &livingCase{t: t, name: "silent", server: server}
 	c.ids = c.enqueue("call", jobs)
 	for range jobs {
@@ -53,8 +51,5 @@ func TestSilentRedisCutsNoCall(t *testing.T) {
 	close(release)
 	c.gone(time.Minute)
 	calls.once(t, c.ids)
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	stop()
 }

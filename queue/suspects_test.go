@@ -135,16 +135,11 @@ func TestPoisonProcess(t *testing.T) {
 		time.Sleep(payload.Takes) // the call itself
 		return nil
 	})
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- worker.Run(ctx) }()
+	stop := runWorker(t, worker)
 	for left := int64(1); left > 0; time.Sleep(5 * time.Millisecond) {
-		left = client.Exists(ctx, asynqwire.Key(name, "pending"), asynqwire.Key(name, "active"), asynqwire.Key(name, "retry"), store.Key(name, "waiting"), store.Key(name, "ready")).Val()
+		left = client.Exists(t.Context(), asynqwire.Key(name, "pending"), asynqwire.Key(name, "active"), asynqwire.Key(name, "retry"), store.Key(name, "waiting"), store.Key(name, "ready")).Val()
 	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	stop()
 }
 
 // TestSuspectsWait: a suspect that waits for its turn delays no other jobs, in its own queue
