@@ -257,11 +257,7 @@ func (m *accounting) enqueue(t *testing.T) {
 			Costs: map[string]int64{"tokens": m.from(1, 3)},
 		})
 	}
-	for _, result := range NewClient(m.client).EnqueueMany(context.Background(), jobs) {
-		if result.Err != nil {
-			t.Fatal(result.Err)
-		}
-	}
+	enqueueAll(t, NewClient(m.client), jobs...)
 	m.waits += len(jobs)
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -208,17 +209,10 @@ func TestWorkerMovesTheArchive(t *testing.T) {
 	r := startRig(t, 1, limitsOf(), nil)
 	r.answer = func(context.Context, Running) error { return permanent{} }
 	fillArchive(t, r.server.Client(), r.queue, 9_990)
-	jobs := make([]Job, 60)
-	for i := range jobs {
-		jobs[i] = Job{Kind: "call", Queue: r.queue, Tenant: "a", Payload: json.RawMessage(`{}`)}
-	}
-	for _, result := range r.client.EnqueueMany(t.Context(), jobs) {
-		if result.Err != nil {
-			t.Fatal(result.Err)
-		}
-	}
+	const jobs = 60
+	enqueueAll(t, r.client, slices.Repeat([]Job{{Kind: "call", Queue: r.queue, Tenant: "a", Payload: json.RawMessage(`{}`)}}, jobs)...)
 	r.run(t)
-	r.seen.wait(t, string(lifecycle.Archived), len(jobs))
+	r.seen.wait(t, string(lifecycle.Archived), jobs)
 	until(t, "moved", func() bool { return r.server.Client().ZCard(t.Context(), store.Key(r.queue, "archive")).Val() >= 990 })
 	r.stop()
 	if status, err := inspect.New(r.server.Client()).Overview(t.Context(), r.queue); err != nil || status.Archived != 10_050 {

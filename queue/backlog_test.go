@@ -31,11 +31,7 @@ func backlog(t testing.TB, server *redistest.Redis, queue string, jobs, tenants,
 	for i := range jobs {
 		batch = append(batch, Job{Kind: "call", Queue: queue, Tenant: fmt.Sprintf("tenant-%04d", i%tenants), Payload: body})
 		if len(batch) == cap(batch) || i == jobs-1 {
-			for _, result := range client.EnqueueMany(t.Context(), batch) {
-				if result.Err != nil {
-					t.Fatal(result.Err)
-				}
-			}
+			enqueueAll(t, client, batch...)
 			batch = batch[:0]
 		}
 	}

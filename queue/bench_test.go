@@ -63,11 +63,7 @@ func BenchmarkEnqueue(b *testing.B) {
 		lap("asynq, concurrent", callers, enqueueAsynq)
 		lap("concurrent", callers, enqueue)
 		began := time.Now()
-		for _, result := range client.EnqueueMany(b.Context(), jobs) {
-			if result.Err != nil {
-				b.Fatal(result.Err)
-			}
-		}
+		enqueueAll(b, client, jobs...)
 		took["batch"] += time.Since(began)
 	}
 	for what, beside := range map[string]string{"batch": "asynq", "single": "asynq", "concurrent": "asynq, concurrent"} {
@@ -88,15 +84,7 @@ func wakes(tb testing.TB, workers, n int) (took []time.Duration) {
 	if err := operate.Publish(tb.Context(), server.Client(), limits.Set{Queues: map[string]limits.Queue{queue: {Limits: []limits.Limit{one}}}}); err != nil {
 		tb.Fatal(err)
 	}
-	jobs := make([]Job, n+1)
-	for i := range jobs {
-		jobs[i] = Job{Kind: "call", Queue: queue, Tenant: "a", Payload: json.RawMessage(`{}`)}
-	}
-	for _, result := range NewClient(server.Client()).EnqueueMany(tb.Context(), jobs) {
-		if result.Err != nil {
-			tb.Fatal(result.Err)
-		}
-	}
+	enqueueAll(tb, NewClient(server.Client()), slices.Repeat([]Job{{Kind: "call", Queue: queue, Tenant: "a", Payload: json.RawMessage(`{}`)}}, n+1)...)
 	var mu sync.Mutex
 	var ended time.Time
 	done := make(chan struct{})

@@ -183,17 +183,11 @@ func TestLaneIsFirstInFirstOut(t *testing.T) {
 	var order []string
 	r.answer = nil
 	batch := make([]Job, jobs)
-	var ids []string
 	for i := range batch {
 		// Keys that sort against the order of arrival.
 		batch[i] = Job{Kind: "call", Queue: r.queue, Tenant: "a", Key: fmt.Sprintf("%03d", jobs-i), Payload: json.RawMessage(`{}`)}
 	}
-	for _, result := range r.client.EnqueueMany(t.Context(), batch) {
-		if result.Err != nil {
-			t.Fatal(result.Err)
-		}
-		ids = append(ids, result.ID)
-	}
+	ids := enqueueAll(t, r.client, batch...)
 	client := r.server.Client()
 	order, err := client.ZRange(t.Context(), asynqwire.Key(r.queue, "g:a;kind=call"), 0, -1).Result()
 	if err != nil {

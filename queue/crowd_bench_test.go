@@ -19,15 +19,7 @@ func BenchmarkCrowd(b *testing.B) {
 		lanes, jobs = 1000, 20
 	}
 	c := startCrowd(b, redistest.Start(b), lanes)
-	batch := make([]Job, jobs)
-	for i := range batch {
-		batch[i] = Job{Kind: "call", Queue: c.queue, Tenant: "live", Payload: json.RawMessage(`{}`)}
-	}
-	for _, result := range c.client.EnqueueMany(b.Context(), batch) {
-		if result.Err != nil {
-			b.Fatal(result.Err)
-		}
-	}
+	enqueueAll(b, c.client, slices.Repeat([]Job{{Kind: "call", Queue: c.queue, Tenant: "live", Payload: json.RawMessage(`{}`)}}, jobs)...)
 	got := newReceiver(jobs)
 	worker, err := New(Config{Redis: c.server.Options(), Queues: []string{c.queue}, Observer: c.seen})
 	if err != nil {

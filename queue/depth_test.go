@@ -41,11 +41,7 @@ func atDepth(t *testing.T, rate, calls int64, jobs, lanes int) usage {
 	for i := range batch {
 		batch[i] = job(fmt.Sprint("t", i%lanes))
 	}
-	for _, result := range enqueue.EnqueueMany(t.Context(), batch) {
-		if result.Err != nil {
-			t.Fatal(result.Err)
-		}
-	}
+	enqueueAll(t, enqueue, batch...)
 	var called atomic.Int64
 	const stretches = 4
 	marks := make(chan struct{}, 1+stretches)

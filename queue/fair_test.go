@@ -226,11 +226,7 @@ func startCrowd(t testing.TB, server *redistest.Server, lanes int) *rig {
 		for i := range jobs {
 			jobs[i] = Job{Kind: "mail", Queue: name, Tenant: fmt.Sprintf("crowd-%06d", from+i)}
 		}
-		for _, result := range enqueue.EnqueueMany(ctx, jobs) {
-			if result.Err != nil {
-				t.Fatal(result.Err)
-			}
-		}
+		enqueueAll(t, enqueue, jobs...)
 	}
 	if _, err := operate.PauseJobs(ctx, client, name, inspect.Scope{Kind: "mail"}, time.Time{}, ann); err != nil {
 		t.Fatal(err)

@@ -193,11 +193,7 @@ func TestGaugesAreBounded(t *testing.T) {
 		for i := range jobs {
 			jobs[i] = Job{Kind: "call", Queue: "q", Tenant: fmt.Sprint("tenant-", i), Payload: json.RawMessage(`{}`)}
 		}
-		for _, result := range NewClient(client).EnqueueMany(t.Context(), jobs) {
-			if result.Err != nil {
-				t.Fatal(result.Err)
-			}
-		}
+		enqueueAll(t, NewClient(client), jobs...)
 		before := commandStats(t, client)
 		if _, err := inspect.New(client).Gauges(t.Context(), "q"); err != nil {
 			t.Fatal(err)
@@ -217,11 +213,7 @@ func TestGaugesOfTheEmbeddedRedis(t *testing.T) {
 	if err := operate.Publish(t.Context(), client, limits.Set{Queues: map[string]limits.Queue{"q": {Limits: []limits.Limit{perTenant(10)}}}}); err != nil {
 		t.Fatal(err)
 	}
-	for _, result := range NewClient(client).EnqueueMany(t.Context(), []Job{{Kind: "call", Queue: "q", Tenant: "a"}, {Kind: "call", Queue: "q", Tenant: "b;*"}}) {
-		if result.Err != nil {
-			t.Fatal(result.Err)
-		}
-	}
+	enqueueAll(t, NewClient(client), Job{Kind: "call", Queue: "q", Tenant: "a"}, Job{Kind: "call", Queue: "q", Tenant: "b;*"})
 	g, err := inspect.New(client).Gauges(t.Context(), "q")
 	if err != nil || g.Waiting != 2 || g.Tenants != 2 || g.Limits[0].Buckets != 2 {
 		t.Errorf("%+v, %v", g, err)

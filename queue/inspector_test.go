@@ -40,8 +40,8 @@ func TestInspectorShares(t *testing.T) {
 		for k := range jobs {
 			jobs[k] = Job{Kind: "call", Queue: "q", Tenant: fmt.Sprint("tenant-", i), Payload: k}
 		}
-		results := NewClient(client).EnqueueMany(t.Context(), jobs)
-		ids = append(ids, results[len(results)-1].ID)
+		all := enqueueAll(t, NewClient(client), jobs...)
+		ids = append(ids, all[len(all)-1])
 	}
 	inspector, began, before := inspect.New(client), time.Now(), redistest.Calls(t, server.Client(), "scard")
 	ask := func(i int) string {

@@ -203,11 +203,7 @@ func TestListJobsReadsEachLaneOnce(t *testing.T) {
 	for i := range lanes * each {
 		jobs = append(jobs, Job{Kind: "call", Queue: "q", Tenant: fmt.Sprint("tenant-", i%lanes), Payload: i})
 	}
-	for _, result := range NewClient(server.Client()).EnqueueMany(t.Context(), jobs) {
-		if result.Err != nil {
-			t.Fatal(result.Err)
-		}
-	}
+	enqueueAll(t, NewClient(server.Client()), jobs...)
 	before := redistest.Calls(t, server.Client(), "zrange")
 	page, err := inspect.New(server.Client()).ListJobs(t.Context(), "q", inspect.JobQuery{State: lifecycle.StateWaiting, Limit: lanes})
 	if err != nil || len(page.Jobs) != lanes {

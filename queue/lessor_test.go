@@ -76,12 +76,7 @@ func (l *leased) enqueue(n int, tenants ...string) {
 	for i := range n * len(tenants) {
 		jobs = append(jobs, Job{Kind: "call", Queue: "q", Tenant: tenants[i%len(tenants)], Payload: 1, Costs: l.costs})
 	}
-	for _, r := range NewClient(l.client).EnqueueMany(l.t.Context(), jobs) {
-		if r.Err != nil {
-			l.t.Fatal(r.Err)
-		}
-		l.ids = append(l.ids, r.ID)
-	}
+	l.ids = append(l.ids, enqueueAll(l.t, NewClient(l.client), jobs...)...)
 }
 
 // of returns n tenants of a partition.

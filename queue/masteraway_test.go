@@ -66,13 +66,7 @@ func fillQueues(t *testing.T, client redis.UniversalClient, queues, filled []str
 	for _, name := range filled {
 		batch = append(batch, slices.Repeat([]Job{{Kind: "call", Queue: name, Tenant: "a", Payload: 1}}, jobs)...)
 	}
-	for _, result := range NewClient(client).EnqueueMany(t.Context(), batch) {
-		if result.Err != nil {
-			t.Fatal(result.Err)
-		}
-		ids = append(ids, result.ID)
-	}
-	return ids
+	return enqueueAll(t, NewClient(client), batch...)
 }
 
 // TestTimedMasterAway: while a node of a cluster does not answer, the queues of the others are served as

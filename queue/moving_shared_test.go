@@ -76,11 +76,7 @@ func TestSharedLimitsChangePartitions(t *testing.T) {
 	for i := range each * movingTenants {
 		jobs = append(jobs, Job{Kind: "call", Queue: m.queue, Tenant: fmt.Sprint("t", i%movingTenants), Payload: i})
 	}
-	for _, r := range NewClient(m.server.Client()).EnqueueMany(t.Context(), jobs) {
-		if r.Err != nil {
-			t.Fatal(r.Err)
-		}
-	}
+	enqueueAll(t, NewClient(m.server.Client()), jobs...)
 	for i, n := range []int{4, 1, 3, 1, 2} {
 		before := called()
 		until(t, "some calls are made", func() bool { n := called(); return n > before+10 || n >= quota })

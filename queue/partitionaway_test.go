@@ -66,12 +66,7 @@ func TestTimedPartitionAway(t *testing.T) {
 				}
 			}
 			began := time.Now()
-			for _, result := range producer.EnqueueMany(ctx, batch) {
-				if result.Err != nil {
-					t.Fatal(result.Err)
-				}
-				ids = append(ids, result.ID)
-			}
+			ids = append(ids, enqueueAll(t, producer, batch...)...)
 			// A request to the paused node takes longer.
 			run.Took(fmt.Sprintf("to accept %d jobs of tenants of other nodes", len(batch)), began, time.Now(), 4*time.Second)
 		}
@@ -165,11 +160,7 @@ func TestAwayIsSaid(t *testing.T) {
 			reached++
 		}
 	}
-	for _, result := range NewClient(client).EnqueueMany(ctx, jobs) {
-		if result.Err != nil {
-			t.Fatal(result.Err)
-		}
-	}
+	enqueueAll(t, NewClient(client), jobs...)
 	for i, home := range layout.Names() { // one event each
 		entry := &redis.XAddArgs{Stream: store.Key(home, "events"), ID: fmt.Sprint(1000+i, "-0"), Values: []string{"1", "j\tcall\ta\tdone success 1 0 0 0 0 "}}
 		if err := client.XAdd(ctx, entry).Err(); err != nil {
@@ -407,13 +398,7 @@ func TestStartBesideANodeAway(t *testing.T) {
 			reached++
 		}
 	}
-	var ids []string
-	for _, result := range NewClient(client).EnqueueMany(ctx, jobs) {
-		if result.Err != nil {
-			t.Fatal(result.Err)
-		}
-		ids = append(ids, result.ID)
-	}
+	ids := enqueueAll(t, NewClient(client), jobs...)
 	// A producer that starts now finds the tenants of the other nodes.
 	start := func(fault string) {
 		t.Helper()
@@ -511,11 +496,7 @@ func TestLeasesBesideTheFirstNodeAway(t *testing.T) {
 	}
 	for _, begin := range []func(){func() {}, gone.Kill} {
 		begin()
-		for _, result := range NewClient(client).EnqueueMany(ctx, jobs) {
-			if result.Err != nil {
-				t.Fatal(result.Err)
-			}
-		}
+		enqueueAll(t, NewClient(client), jobs...)
 		seen := newCounter()
 		worker, err := New(Config{Redis: cluster.Options(), Queues: []string{name}, Observer: seen, ShutdownTimeout: time.Second})
 		if err != nil {

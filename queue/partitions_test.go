@@ -262,11 +262,7 @@ func TestProducersOfOtherPartitions(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		for _, result := range producer.EnqueueMany(ctx, jobs) {
-			if result.Err != nil {
-				t.Error(result.Err)
-			}
-		}
+		enqueueAll(t, producer, jobs...)
 		enqueued += 60
 	}
 	waiting := func() (n int64) {

@@ -102,7 +102,7 @@ func (r *record) add(t *testing.T, job Job) string {
 }
 
 // addAll adds jobs together, so that no limit recovers between them.
-func (r *record) addAll(t *testing.T, jobs ...Job) (ids []string) {
+func (r *record) addAll(t *testing.T, jobs ...Job) []string {
 	t.Helper()
 	for i := range jobs {
 		job := &jobs[i]
@@ -111,13 +111,7 @@ func (r *record) addAll(t *testing.T, jobs ...Job) (ids []string) {
 			job.Payload = json.RawMessage(`{}`)
 		}
 	}
-	for _, result := range NewClient(r.client).EnqueueMany(t.Context(), jobs) {
-		if result.Err != nil {
-			t.Fatal(result.Err)
-		}
-		ids = append(ids, result.ID)
-	}
-	return ids
+	return enqueueAll(t, NewClient(r.client), jobs...)
 }
 
 // counted returns the totals of answers and outcomes.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -367,15 +368,7 @@ func TestOneWait(t *testing.T) {
 	client := NewClient(server.Client())
 	enqueue := func(queue string, n int) {
 		t.Helper()
-		jobs := make([]Job, n)
-		for i := range jobs {
-			jobs[i] = Job{Kind: "call", Queue: queue, Tenant: "a"}
-		}
-		for _, result := range client.EnqueueMany(t.Context(), jobs) {
-			if result.Err != nil {
-				t.Fatal(result.Err)
-			}
-		}
+		enqueueAll(t, client, slices.Repeat([]Job{{Kind: "call", Queue: queue, Tenant: "a"}}, n)...)
 	}
 	enqueue("plain", 250)
 	if _, err := client.Enqueue(t.Context(), Job{Kind: "call", Queue: "plain", Tenant: "a"}); err != nil {

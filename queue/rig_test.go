@@ -286,17 +286,21 @@ func runWorker(t testing.TB, w *Worker) (stop func()) {
 	return stop
 }
 
-func (r *rig) enqueue(t *testing.T, tenant string, n int) {
+// enqueueAll enqueues jobs in their order, each of which has to be accepted, and returns their ids.
+func enqueueAll(t testing.TB, c *Client, jobs ...Job) (ids []string) {
 	t.Helper()
-	jobs := make([]Job, n)
-	for i := range jobs {
-		jobs[i] = Job{Kind: "call", Queue: r.queue, Tenant: tenant, Payload: json.RawMessage(`{}`)}
-	}
-	for _, result := range r.client.EnqueueMany(t.Context(), jobs) {
+	for _, result := range c.EnqueueMany(t.Context(), jobs) {
 		if result.Err != nil {
 			t.Fatal(result.Err)
 		}
+		ids = append(ids, result.ID)
 	}
+	return ids
+}
+
+func (r *rig) enqueue(t *testing.T, tenant string, n int) {
+	t.Helper()
+	enqueueAll(t, r.client, slices.Repeat([]Job{{Kind: "call", Queue: r.queue, Tenant: tenant, Payload: json.RawMessage(`{}`)}}, n)...)
 }
 
 func perTenant(rate int64) limits.Limit {

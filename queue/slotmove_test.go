@@ -340,11 +340,8 @@ func TestSlotsOfPartitionsMove(t *testing.T) {
 	for n := range 3 * int(quota+budget) {
 		first = append(first, job(n))
 	}
-	for i, r := range m.producer.EnqueueMany(ctx, first) {
-		if r.Err != nil {
-			t.Fatal(r.Err)
-		}
-		m.accepted = append(m.accepted, acceptedJob{first[i], r.ID})
+	for i, id := range enqueueAll(t, m.producer, first...) {
+		m.accepted = append(m.accepted, acceptedJob{first[i], id})
 	}
 	m.work([]string{"q", "bill"}, "call", "mail", "bill")
 	m.work([]string{"q", "bill"}, "call", "mail", "bill")

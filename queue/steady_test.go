@@ -2,6 +2,7 @@ package queue
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,15 +30,7 @@ func TestTimedManyForOneSecond(t *testing.T) {
 			t.Fatal(err)
 		}
 		Handle(w, "call", got.handle)
-		batch := make([]Job, jobs)
-		for i := range batch {
-			batch[i] = Job{Kind: "call", Queue: "q", Tenant: "a", At: at, Payload: json.RawMessage(`{}`)}
-		}
-		for _, result := range client.EnqueueMany(t.Context(), batch) {
-			if result.Err != nil {
-				t.Fatal(result.Err)
-			}
-		}
+		enqueueAll(t, client, slices.Repeat([]Job{{Kind: "call", Queue: "q", Tenant: "a", At: at, Payload: json.RawMessage(`{}`)}}, jobs)...)
 		before := commandStats(t, server.Client())
 		runWorker(t, w)
 		got.wait(t)

@@ -35,11 +35,7 @@ func BenchmarkVerbs(b *testing.B) {
 			for i := range batch {
 				batch[i] = Job{Kind: "call", Tenant: fmt.Sprint("tenant-", (first+i)%lanes), Payload: json.RawMessage(`{"to":"someone@example.com","subject":"a subject","text":"and some text"}`)}
 			}
-			for _, result := range enqueuer.EnqueueMany(ctx, batch) {
-				if result.Err != nil {
-					b.Fatal(result.Err)
-				}
-			}
+			enqueueAll(b, enqueuer, batch...)
 		}
 		for _, step := range []struct {
 			name string
