@@ -16,26 +16,13 @@ import (
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/test/redistest"
+	polled "github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// until polls for a change in Redis that another goroutine makes, perhaps in many steps.
-func until(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(3 * hang); ; {
-		asked := time.Now()
-		if is() {
-			return
-		}
-		now := time.Now()
-		if now.After(end) {
-			t.Fatalf("not %s in time", what)
-		}
-		time.Sleep(max(5*time.Millisecond, 5*now.Sub(asked))) // asking takes little of the processor that it waits for
-	}
-}
+var until = polled.Done // by a short name, because most tests of this package call it
 
 // takeOver recovers a job from its worker, like another worker that takes it for dead.
 func (r *rig) takeOver(t *testing.T, id string) {

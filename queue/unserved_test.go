@@ -81,15 +81,13 @@ func TestUnservedIsSaid(t *testing.T) {
 // untilServed waits until a worker has published that it has a handler for a kind.
 func (r *rig) untilServed(t *testing.T, kind string) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	until(t, "a worker of kind "+kind, func() bool {
 		u, err := inspect.New(r.server.Client()).Unserved(t.Context(), r.queue, kind)
-		if err != nil || time.Now().After(end) {
-			t.Fatalf("no worker of kind %s: %v", kind, err)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if u == nil {
-			return
-		}
-	}
+		return u == nil
+	})
 }
 
 // TestSilentWorkerServesNothing: a worker that missed two heartbeats does not count, although

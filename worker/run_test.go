@@ -13,11 +13,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
@@ -109,14 +109,10 @@ func TestMainOfAProgram(t *testing.T) {
 	environment := []string{"HEADGATE_REDIS_URL=" + store.URL(), "HEADGATE_HTTP_ADDR=" + addr, "HEADGATE_LIMITS_FILE=" + file}
 	program, out := greeter(t, environment, "--shutdown-timeout", "20s")
 	client := queue.NewClient(store.Client())
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	until.Done(t, "it is ready", func() bool {
 		check, _ := greeter(t, environment, "healthcheck")
-		if err := check.Wait(); err == nil {
-			break
-		} else if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+		return check.Wait() == nil
+	})
 	if _, err := client.Enqueue(t.Context(), greet.Job("acme", "http://"+listener.Addr().String())); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/clients/sandbox"
+	"github.com/headgate/headgate/internal/test/until"
 )
 
 func newResend(t testing.TB, config ResendConfig) *Resend {
@@ -193,11 +194,7 @@ func TestResendWhileTheFirstIsUnderWay(t *testing.T) {
 	release := provider.Hang()
 	first := make(chan error, 1)
 	go func() { first <- s.Send(t.Context(), call, plain()) }()
-	for deadline := time.Now().Add(time.Minute); len(provider.Calls()) == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it never arrived")
-		}
-	}
+	until.Done(t, "it arrived", func() bool { return len(provider.Calls()) > 0 })
 	if err := s.Send(t.Context(), call, plain()); kind(err) != "retryable" || !strings.Contains(err.Error(), "concurrent_idempotent_requests") {
 		t.Errorf("%s: %v", kind(err), err)
 	}

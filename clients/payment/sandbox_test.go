@@ -20,6 +20,7 @@ import (
 	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/clients/sandbox"
 	"github.com/headgate/headgate/internal/test/silent"
+	"github.com/headgate/headgate/internal/test/until"
 )
 
 func newSandbox(t testing.TB, config ...sandbox.Config) *sandbox.Stripe {
@@ -251,16 +252,6 @@ func TestIdempotency(t *testing.T) {
 	}
 }
 
-// until polls what only the sandbox knows.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not within a minute", what)
-		}
-	}
-}
-
 // Two requests at once with one key, and with one PaymentIntent.
 func TestInFlight(t *testing.T) {
 	provider := newSandbox(t)
@@ -277,7 +268,7 @@ func TestInFlight(t *testing.T) {
 		_, err := s.Send(context.Background(), next(2), confirm)
 		done <- err
 	}()
-	until(t, "the sandbox works on it", func() bool { return provider.InFlight() > 0 })
+	until.Done(t, "the sandbox works on it", func() bool { return provider.InFlight() > 0 })
 	for n, want := range map[int]string{2: "idempotency_key_in_use", 3: "lock_timeout"} {
 		if _, err := s.Send(t.Context(), next(n), confirm); kind(err) != "postponed" || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s, want %s: %v", kind(err), want, err)
@@ -533,7 +524,7 @@ func TestGaveUpTooEarly(t *testing.T) {
 		_, err = s.Send(t.Context(), call, charge())
 		return kind(err) == "unknown"
 	})
-	until(t, "the sandbox is done with it", func() bool { return len(provider.Ledger()) > 0 && provider.InFlight() == 0 })
+	until.Done(t, "the sandbox is done with it", func() bool { return len(provider.Ledger()) > 0 && provider.InFlight() == 0 })
 	again := call
 	again.Attempt, again.First = 2, time.Now()
 	result, err := newSender(t, provider.URL()).Send(t.Context(), again, charge())

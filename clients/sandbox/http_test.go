@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/clients/sandbox"
+	"github.com/headgate/headgate/internal/test/until"
 )
 
 func newHTTP(t testing.TB, config sandbox.Config) (*sandbox.HTTP, *http.Client) {
@@ -140,7 +141,7 @@ func TestHTTPHang(t *testing.T) {
 		_, _, err := post(ctx, client, h.URL(), clients.Call{Job: "impatient"})
 		gone <- err
 	}()
-	waitFor(t, func() bool { return len(h.Calls()) == 2 })
+	until.Done(t, "two calls", func() bool { return len(h.Calls()) == 2 })
 	for _, call := range h.Calls() {
 		if call.Status != sandbox.NoAnswer {
 			t.Errorf("%+v hangs and has a status", call)
@@ -171,7 +172,7 @@ func TestHTTPCloseEndsWhatHangs(t *testing.T) {
 		_, _, err := post(t.Context(), client, h.URL(), clients.Call{})
 		gone <- err
 	}()
-	waitFor(t, func() bool { return len(h.Calls()) == 1 })
+	until.Done(t, "a call", func() bool { return len(h.Calls()) == 1 })
 	h.Close()
 	if err := <-gone; err == nil {
 		t.Error("it was answered")
@@ -216,7 +217,7 @@ func TestHTTPHostileConnections(t *testing.T) {
 		defer conn.Close()
 		io.WriteString(conn, text)
 	}
-	waitFor(t, func() bool { return len(h.Calls()) == 1 }) // the last one's headers are fine
+	until.Done(t, "a call", func() bool { return len(h.Calls()) == 1 }) // the last one's headers are fine
 	h.Close()
 }
 
@@ -249,15 +250,6 @@ func TestHTTPPolicesUnderLoad(t *testing.T) {
 	for _, tenant := range []string{"0", "1"} {
 		if got, most := sandbox.Excess(sandbox.OfTenant(admitted, tenant), limit), limit.Rate*0.005; got > most+slack {
 			t.Errorf("tenant %s: excess %v; up to %v is tolerated", tenant, got, most)
-		}
-	}
-}
-
-func waitFor(t *testing.T, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !condition(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it never came to that")
 		}
 	}
 }

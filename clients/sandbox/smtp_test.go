@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/clients/sandbox"
+	"github.com/headgate/headgate/internal/test/until"
 )
 
 func newSMTP(t testing.TB, config sandbox.Config) *sandbox.SMTP {
@@ -145,13 +146,13 @@ func TestSMTPHang(t *testing.T) {
 	release := s.Hang()
 	d := dial(t, s)
 	d.message()
-	waitFor(t, func() bool { return len(s.Calls()) == 1 })
+	until.Done(t, "a call", func() bool { return len(s.Calls()) == 1 })
 	release()
 	d.want(250)
 
 	s.Hang()
 	d.message()
-	waitFor(t, func() bool { return len(s.Calls()) == 2 })
+	until.Done(t, "two calls", func() bool { return len(s.Calls()) == 2 })
 	s.Close()
 	d.closed()
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/internal/jobline"
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
@@ -30,18 +31,6 @@ func put(t testing.TB, path, text string) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-// until waits for what another goroutine brings about in Redis, which tells nobody.
-func until(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(time.Minute); !is(); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatalf("not %s in time", what)
-		}
-	}
 }
 
 func rejectedIn(t *testing.T, path string) (all []rejectedLine) {
@@ -274,7 +263,7 @@ func TestBulkFromSilentPipe(t *testing.T) {
 	if _, err := io.WriteString(to, `{"payload":1}`+"\n"); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "enqueued", func() bool { return waiting(t, client) == 1 })
+	until.Done(t, "enqueued", func() bool { return waiting(t, client) == 1 })
 	cancel(errors.New("a signal"))
 	r := <-ended
 	to.Close() // lets the reader go
@@ -320,7 +309,7 @@ func TestBulkWhenRepliesAreLost(t *testing.T) {
 		ended <- result{out, errText, code}
 	}()
 	write(0, 10)
-	until(t, "enqueued", func() bool { return waiting(t, client) == 10 && proxy.answered.Load() })
+	until.Done(t, "enqueued", func() bool { return waiting(t, client) == 10 && proxy.answered.Load() })
 	proxy.cut.Store(true)
 	write(10, 10)
 	to.Close()

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/keysfile"
 	"github.com/headgate/headgate/internal/test/logtest"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/until"
 )
 
 var servedAt = regexp.MustCompile(`http=(\S+)`)
@@ -41,7 +42,7 @@ func TestServeWithKeys(t *testing.T) {
 	cmd.SetErr(&log)
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.ExecuteContext(ctx) }()
-	until(t, "served", func() bool { return servedAt.MatchString(log.String()) })
+	until.Done(t, "served", func() bool { return servedAt.MatchString(log.String()) })
 	url := servedAt.FindStringSubmatch(log.String())[1]
 	for key, want := range map[string]int{"": 401, secret: 200} {
 		request, err := http.NewRequestWithContext(t.Context(), "GET", url+"api/v1/session", nil)

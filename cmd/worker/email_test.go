@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate/clients/sandbox"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
@@ -111,12 +112,12 @@ func TestRefusedKey(t *testing.T) {
 		}
 		ids = append(ids, receipt.ID)
 	}
-	eventually(t, func() bool {
+	until.Done(t, "a pause", func() bool {
 		pauses, err := inspect.Pauses(t.Context(), server.Client(), "email")
 		return err == nil && len(pauses) == 1 && time.Until(pauses[0].Until) > 30*time.Second
 	})
 	refused := 0
-	eventually(t, func() bool { // the pause is known before what a job says of it
+	until.Done(t, "the jobs say why they wait", func() bool { // the pause is known before that
 		refused = 0
 		for _, id := range ids {
 			result, err := client.Result(t.Context(), "email", id)
@@ -146,7 +147,7 @@ func TestRefusedKeyIsTriedOnce(t *testing.T) {
 	}
 	const pauses = "headgate:{email}:pauses"
 	paused := func() (field, text string) {
-		eventually(t, func() bool {
+		until.Done(t, "a pause", func() bool {
 			for field, text = range server.Client().HGetAll(t.Context(), pauses).Val() {
 				p := inspect.ParsePause(field, text)
 				if !p.Probing && time.Until(p.Until) > 30*time.Second {
@@ -174,15 +175,5 @@ func TestRefusedKeyIsTriedOnce(t *testing.T) {
 	paused()
 	if calls := len(resend.Calls()) - before; calls != 1 {
 		t.Errorf("%d calls after the pause; want 1", calls)
-	}
-}
-
-// eventually waits for what nobody tells this process.
-func eventually(t *testing.T, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it never comes to that")
-		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/endpoints"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/operate"
@@ -46,7 +47,7 @@ func TestGone(t *testing.T) {
 		t.Errorf("the first: %+v", result)
 	}
 	held := send("acme", "/S3CRET")
-	eventually(t, func() bool {
+	until.Done(t, "the job is to be tried again", func() bool {
 		result, err := client.Result(t.Context(), "webhook", held)
 		return err == nil && result.State == "retry" && strings.Contains(result.Err, "is left alone until") && !strings.Contains(result.Err, "S3CRET")
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate/clients/payment"
 	"github.com/headgate/headgate/clients/sandbox"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
@@ -106,7 +107,7 @@ func TestPaymentOfAWorkerThatDied(t *testing.T) {
 func aDayPasses(t *testing.T, client redis.UniversalClient, queue, id string) {
 	t.Helper()
 	task := "asynq:{" + queue + "}:t:" + id
-	eventually(t, func() bool { return client.HGet(t.Context(), task, "state").Val() == "retry" })
+	until.Done(t, "the job waits for its second attempt", func() bool { return client.HGet(t.Context(), task, "state").Val() == "retry" })
 	var micros int64
 	var owner string
 	if _, err := fmt.Sscan(client.HGet(t.Context(), task, "hg_first").Val(), &micros, &owner); err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue"
 )
 
@@ -27,12 +28,7 @@ func TestRunEndsWithItsWatcher(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, ended := started(t, "run")
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(client.Info(t.Context(), "clients").Val(), "blocked_clients:1"); {
-		if time.Now().After(deadline) {
-			t.Fatal("no limits are on their way to Redis")
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	until.Done(t, "limits are on their way to Redis", func() bool { return strings.Contains(client.Info(t.Context(), "clients").Val(), "blocked_clients:1") })
 	if err := os.RemoveAll(folder); err != nil {
 		t.Fatal(err)
 	}
@@ -129,13 +125,8 @@ func endOf(t *testing.T, ended <-chan string) string {
 // untilReady waits until the worker's probe answers.
 func untilReady(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		_, errText, code := command(t.Context(), "healthcheck")
-		if code == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(errText)
-		}
-	}
+	until.Done(t, "the worker is ready", func() bool {
+		_, _, code := command(t.Context(), "healthcheck")
+		return code == 0
+	})
 }

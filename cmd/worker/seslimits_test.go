@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/clients/email"
 	"github.com/headgate/headgate/clients/sandbox"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/limitsfile"
@@ -154,11 +155,8 @@ func TestSESAccountLimits(t *testing.T) {
 	}
 	quietly(t, server.URL(), sesFile)
 	running(t)
-	eventually(t, func() bool {
-		_, _, code := command(t.Context(), "healthcheck")
-		return code == 0
-	})
-	eventually(t, func() bool {
+	untilReady(t)
+	until.Done(t, "SES's limits are in force", func() bool {
 		all, err := inspect.LimitsInForce(t.Context(), server.Client(), "email", "")
 		return err == nil && len(all) == 3 && all[1].String() == "14/s" && strings.HasPrefix(all[2].String(), "50000/")
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
@@ -44,7 +45,7 @@ func TestNotFound(t *testing.T) {
 				t.Fatal(err)
 			}
 			if want == lifecycle.Done {
-				eventually(t, func() bool {
+				until.Done(t, "the job is to be tried again", func() bool {
 					result, err := client.Result(t.Context(), "webhook", receipt.ID)
 					if err != nil || result.State == "archived" {
 						t.Fatalf("%+v, %v", result, err)
@@ -77,7 +78,7 @@ func TestPrivateReceiver(t *testing.T) {
 		t.Fatal(err)
 	}
 	var pauses []inspect.Pause
-	eventually(t, func() bool {
+	until.Done(t, "a pause", func() bool {
 		if pauses, err = inspect.Pauses(t.Context(), server.Client(), "webhook"); err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +88,7 @@ func TestPrivateReceiver(t *testing.T) {
 	if len(pauses) != 1 || pauses[0].Tenant != "acme" || "http://"+pauses[0].Endpoint != receiver.URL || !strings.Contains(pauses[0].Reason, want) {
 		t.Errorf("%+v; want the endpoint, and %q", pauses, want)
 	}
-	eventually(t, func() bool {
+	until.Done(t, "the job waits again", func() bool {
 		e, err := inspect.New(server.Client()).Explain(t.Context(), "webhook", receipt.ID)
 		if err != nil {
 			t.Fatal(err)

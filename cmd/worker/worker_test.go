@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue/workers"
 )
 
@@ -185,24 +185,15 @@ func TestRunAndHealthcheck(t *testing.T) {
 		_, errText, _ := command(ctx, "run")
 		ended <- errText
 	}()
-	end := time.Now().Add(time.Minute)
-	for { // only the worker knows when it is ready
-		_, errText, code := command(t.Context(), "healthcheck")
-		if code == 0 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal(errText)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	untilReady(t)
 	var living []workers.Info
-	for len(living) == 0 && time.Now().Before(end) { // it first tells of itself when it is ready
+	until.Done(t, "it tells of itself", func() bool {
 		var err error
 		if living, err = workers.List(t.Context(), server.Client()); err != nil {
 			t.Fatal(err)
 		}
-	}
+		return len(living) > 0
+	})
 	if len(living) != 1 || living[0].PID != os.Getpid() || !slices.Equal(living[0].Kinds, []string{"webhook"}) {
 		t.Fatalf("workers: %+v", living)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue/inspect"
 )
 
@@ -119,14 +120,10 @@ func TestBatchWhileItComes(t *testing.T) {
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // Redis tells nobody
-		if totals, err := inspect.New(r.redis).Totals(t.Context(), r.queue); err != nil || totals.Waiting >= chunkLines {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("nothing is enqueued before the end")
-		}
-	}
+	until.Done(t, "some jobs are enqueued before the end", func() bool {
+		totals, err := inspect.New(r.redis).Totals(t.Context(), r.queue)
+		return err != nil || totals.Waiting >= chunkLines
+	})
 	to.Close()
 	if err := <-ended; err != nil {
 		t.Error(err)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/until"
 )
 
 // TestShareOfAKey: a key that holds all the batches and streams that it can leaves room for others.
@@ -52,11 +53,7 @@ func TestShareOfAKey(t *testing.T) {
 		defer r.api.batches.mu.Unlock()
 		return r.api.batches.keys["greedy"]
 	}
-	for deadline := time.Now().Add(time.Minute); inProgress() < maxBatches/2; time.Sleep(5 * time.Millisecond) { // the last ones are on their way
-		if time.Now().After(deadline) {
-			t.Fatal("the batches do not begin")
-		}
-	}
+	until.Done(t, "the batches begin", func() bool { return inProgress() >= maxBatches/2 }) // the last ones are on their way
 	if got := r.want(429, "its share", "POST", "/jobs/batch", job, "Content-Type", ndjson); got.header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/internal/test/testlong"
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
@@ -357,11 +358,7 @@ func TestQueuesWhileRedisIsAway(t *testing.T) {
 		t.Errorf("a scrape took %v while Redis was silent", time.Since(began))
 	}
 	server.Resume()
-	for end := time.Now().Add(time.Minute); !up(); {
-		if time.Now().After(end) {
-			t.Fatal("Redis is back, and its queue is not up")
-		}
-	}
+	until.Done(t, "Redis is back, and its queue is up", up)
 	if text := log.String(); strings.Count(text, "cannot be read") != 1 {
 		t.Errorf("log: %s", text)
 	}

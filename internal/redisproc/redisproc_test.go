@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/headgate/headgate/internal/test/until"
 )
 
 // parentEnv makes this test binary start a server and wait for its own death.
@@ -188,12 +190,8 @@ func TestServerDiesWithItsParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = parent.Wait()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		if _, err := ask(addr, "PING", patience); err != nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the server on %s outlived its parent", addr)
-		}
-	}
+	until.Done(t, "the server on "+addr+" ends with its parent", func() bool {
+		_, err := ask(addr, "PING", patience)
+		return err != nil
+	})
 }

@@ -25,6 +25,7 @@ import (
 
 	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue/operate"
 )
 
@@ -280,15 +281,13 @@ func TestKeysAreAudited(t *testing.T) {
 	other, hash := api.NewKey()
 	write(t, path, []byte("keys: [{id: more, hash: "+hash.String()+", scopes: [enqueue], tenants: [acme]}]"))
 	var entries []operate.AuditEntry
-	for deadline := time.Now().Add(time.Minute); len(entries) == 0; time.Sleep(10 * time.Millisecond) { // files tell nobody
+	until.Done(t, "an entry", func() bool {
 		var err error
 		if entries, err = operate.Audit(t.Context(), own, "", 10); err != nil {
 			t.Fatal(err)
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("no entry")
-		}
-	}
+		return len(entries) > 0
+	})
 	e := entries[0]
 	if len(entries) != 1 || e.Action != "keys" || !strings.HasPrefix(e.Before["shop"], "admin (hash ") || !strings.Contains(e.After["more"], `tenants ["acme"]`) || e.Actor == "" {
 		t.Errorf("%+v", entries)

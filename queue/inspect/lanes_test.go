@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
@@ -83,13 +84,13 @@ func TestNobodyWaitsForManyLanes(t *testing.T) {
 	if _, err := operate.Apply(t.Context(), client, r.queue, operate.Cancel, operate.Filter{ID: "last:0"}, operate.Operator{Actor: "ann", Reason: "a test"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "a new reading has begun", func() bool { return explain().Position == 19 && gate.held.Load() == 2 })
+	until.Done(t, "a new reading has begun", func() bool { return explain().Position == 19 && gate.held.Load() == 2 })
 	after := explain()
 	if after.Position != 19 || after.Waiting != 20 || !after.Now.After(before.Now) || gate.held.Load() != 2 {
 		t.Errorf("%+v, and %d readings", after, gate.held.Load())
 	}
 	release()
-	until(t, "the new reading is used", func() bool {
+	until.Done(t, "the new reading is used", func() bool {
 		explain()
 		is, err := renewed(t.Context())
 		if err != nil {

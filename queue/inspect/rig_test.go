@@ -3,7 +3,6 @@ package inspect_test
 import (
 	"encoding/json"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -54,16 +53,4 @@ func perTenant(rate int64) limits.Limit {
 
 func sharedBy(rate int64) limits.Limit {
 	return limits.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(rate)}
-}
-
-// until waits for something that happens in the background.
-func until(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(time.Minute); !is(); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatalf("not %s in time", what)
-		}
-	}
 }

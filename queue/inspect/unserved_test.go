@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
@@ -36,7 +37,7 @@ func TestServedAtOnce(t *testing.T) {
 	}
 	in.KeepForecast(name, time.Hour)
 	redistest.Serve(client, name, "call")
-	until(t, "served", func() bool {
+	until.Done(t, "served", func() bool {
 		o := overview()
 		return len(o.Unserved) == 0 && o.UnservedJobs == 0 && !o.Top.DrainsAt.IsZero()
 	})

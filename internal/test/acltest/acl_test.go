@@ -19,6 +19,7 @@ import (
 
 	"github.com/headgate/headgate/internal/test/binaries"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue"
 )
 
@@ -132,15 +133,6 @@ func get(url string) (int, string) {
 	return response.StatusCode, string(text)
 }
 
-func (w *world) until(what string, done func() bool) {
-	w.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(20 * time.Millisecond) { // other processes tell nobody
-		if time.Now().After(deadline) {
-			w.t.Fatal(what)
-		}
-	}
-}
-
 // denied returns what Redis denied since the last call, and to whom.
 func (w *world) denied() []string {
 	w.t.Helper()
@@ -180,7 +172,7 @@ func TestUsers(t *testing.T) {
 	w.start("worker", []string{
 		"HEADGATE_REDIS_URL=" + w.worker, "HEADGATE_LIMITS_FILE=" + file, "HEADGATE_WEBHOOK_ALLOW_PRIVATE=true", "HEADGATE_HTTP_ADDR=127.0.0.1:0", "HEADGATE_LOG_LEVEL=warn",
 	}, "run")
-	w.until("no worker came", func() bool { return w.admin.ZCard(t.Context(), "headgate:workers").Val() == 1 })
+	until.Done(t, "a worker", func() bool { return w.admin.ZCard(t.Context(), "headgate:workers").Val() == 1 })
 
 	payload := `{"url":"` + receiver.URL + `","method":"GET"}`
 	send := func(more ...string) []string {
@@ -202,7 +194,7 @@ func TestUsers(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.can(w.producer, "bulk", jobs)
-	w.until("calls are missing", func() bool { return calls.Load() >= 60+5 })
+	until.Done(t, "all calls", func() bool { return calls.Load() >= 60+5 })
 
 	q := []string{"--queue", "webhook"}
 	for _, args := range [][]string{
@@ -214,7 +206,7 @@ func TestUsers(t *testing.T) {
 	addr := redistest.FreeAddr(t)
 	w.start("enqueue", []string{"HEADGATE_REDIS_URL=" + w.reader}, "serve", "--read-only", "--http", addr)
 	api := "http://" + addr + "/api/v1/"
-	w.until("no server came", func() bool { status, _ := get(api + "session"); return status == 200 })
+	until.Done(t, "a server", func() bool { status, _ := get(api + "session"); return status == 200 })
 	for _, path := range []string{
 		"queues", "queues/webhook", "queues/webhook/tenants", "queues/webhook/tenants/acme", "queues/webhook/history", "queues/webhook/shares", "queues/webhook/limits",
 		"queues/webhook/jobs?state=scheduled", "queues/webhook/jobs/acme:k", "queues/webhook/failures", "audit", "workers", "providers", "lab",

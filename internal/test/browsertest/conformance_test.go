@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/operate"
 )
@@ -29,10 +30,10 @@ tenants:
 		c, err := inspect.ReadConformance(t.Context(), s.rdb, "webhook", inspect.ConformanceQuery{From: now.Add(-time.Hour), To: now, Tenant: tenant, N: 1})
 		return err == nil && c.Total == 1 && slices.ContainsFunc(c.Buckets[0].Hours, func(h inspect.ConformanceHour) bool { return h.Most == most })
 	}
-	until(t, "counted", func() bool { return counted("acme", 3) && counted("oscorp", 1) })
+	until.Done(t, "counted", func() bool { return counted("acme", 3) && counted("oscorp", 1) })
 	if _, err := operate.Apply(t.Context(), s.rdb, "webhook", operate.RunNow, operate.Filter{Tenant: "oscorp"}, operate.Operator{Actor: "anna", Reason: "invoices first"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "counted with those that were run", func() bool { return counted("oscorp", 4) })
+	until.Done(t, "counted with those that were run", func() bool { return counted("oscorp", 4) })
 	scenario(t, "conformance.mjs", run{base: p.page, given: map[string]any{"queue": "webhook"}})
 }

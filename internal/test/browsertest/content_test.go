@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/clients/ai"
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
@@ -65,7 +66,7 @@ func TestContent(t *testing.T) {
 	numbers := s.call("umbrella", "/orders")
 	numbers.In, numbers.Payload = time.Hour, json.RawMessage(fmt.Sprintf(`{"url":%q,"body":{"id":9007199254740993,"cents":1.10,"none":[],"text":"{\"n\":[1,2]}, \\","lines":[{"sku":-1e400},true]}}`, s.receiver+"/orders"))
 	job := s.enqueue(numbers)[0]
-	until(t, "all calls were made", func() bool {
+	until.Done(t, "all calls were made", func() bool {
 		answers := map[lifecycle.Answer]int64{}
 		for _, name := range []string{"webhook", "ai"} {
 			o, err := inspect.New(s.rdb).Overview(t.Context(), name)

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
 )
@@ -20,7 +21,7 @@ func newDev(t testing.TB) (*stage, *process) {
 	p := start(t, filepath.Join(bin, "worker"), []string{"dev", "--http", redistest.FreeAddr(t)}, nil)
 	redisLine, pageLine := regexp.MustCompile(`redis://\S+`), regexp.MustCompile(`open (http://127\.0\.0\.1:\d+)`)
 	var url string
-	until(t, "worker dev says where its page is", func() bool {
+	until.Done(t, "worker dev says where its page is", func() bool {
 		said := p.log.Tail(1 << 20)
 		url = redisLine.FindString(said)
 		if found := pageLine.FindStringSubmatch(said); found != nil {
@@ -35,7 +36,7 @@ func newDev(t testing.TB) (*stage, *process) {
 	client := redis.NewUniversalClient(options)
 	t.Cleanup(func() { _ = client.Close() })
 	// It says where it is before its limits are in force.
-	until(t, "the limits of worker dev are in force", func() bool {
+	until.Done(t, "the limits of worker dev are in force", func() bool {
 		limits, err := inspect.LimitsInForce(t.Context(), client, "webhook", "globex")
 		return err == nil && len(limits) > 0
 	})

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
@@ -53,7 +54,7 @@ func TestFinding(t *testing.T) {
 		t.Fatal(err)
 	}
 	inspector := inspect.New(s.rdb)
-	until(t, "one job of each tenant went", func() bool {
+	until.Done(t, "one job of each tenant went", func() bool {
 		o, err := inspector.Overview(t.Context(), "webhook")
 		return err == nil && o.Waiting == tenants+paused+1
 	})

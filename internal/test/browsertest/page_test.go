@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/dashboard/api"
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
@@ -94,7 +95,7 @@ func TestActions(t *testing.T) {
 		}
 	}
 	inspector := inspect.New(client)
-	until(t, "one of many went", func() bool { return s.waiting(t, inspector, "many") == 120 })
+	until.Done(t, "one of many went", func() bool { return s.waiting(t, inspector, "many") == 120 })
 
 	type which struct{ Tenant, Limit, ID string }
 	scenario(t, "actions.mjs", run{
@@ -292,7 +293,7 @@ func TestDev(t *testing.T) {
 	again.MaxAttempts = 3
 	ids := s.enqueue(append(jobs, again)...)
 	inspector := inspect.New(s.rdb)
-	until(t, "all of them have failed", func() bool {
+	until.Done(t, "all of them have failed", func() bool {
 		o, err := inspector.Overview(t.Context(), "webhook")
 		return err == nil && o.Archived == int64(len(ids))
 	})

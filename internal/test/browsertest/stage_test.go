@@ -20,6 +20,7 @@ import (
 	"github.com/headgate/headgate/internal/test/binaries"
 	"github.com/headgate/headgate/internal/test/logtest"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue"
 )
 
@@ -121,7 +122,7 @@ func (s *stage) workerAt(addr string, env ...string) *process {
 		"HEADGATE_BREAKER_FAILURES=0", "HEADGATE_WEBHOOK_TIMEOUT=10m", "HEADGATE_WEBHOOK_RETRY_NOT_FOUND=0",
 	}, env...))
 	p.page = "http://" + addr
-	until(s.t, "the worker is ready", func() bool { return p.answers("/readyz") })
+	until.Done(s.t, "the worker is ready", func() bool { return p.answers("/readyz") })
 	return p
 }
 
@@ -165,18 +166,5 @@ func (p *process) end(signal syscall.Signal) {
 		p.t.Errorf("%s does not stop", filepath.Base(p.cmd.Path))
 		_ = p.cmd.Process.Kill()
 		<-p.done
-	}
-}
-
-// until polls what only another process knows.
-func until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	const limit = time.Minute // a busy machine takes long
-	end := time.Now().Add(limit)
-	for !ok() {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not within %v", what, limit)
-		}
-		time.Sleep(20 * time.Millisecond)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/clients/webhook"
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
@@ -176,7 +177,7 @@ func (s *stage) stock() map[string]string {
 func (s *stage) settled() {
 	s.t.Helper()
 	inspector := inspect.New(s.rdb)
-	until(s.t, "what was stocked is where it is to be", func() bool {
+	until.Done(s.t, "what was stocked is where it is to be", func() bool {
 		o, err := inspector.Overview(s.t.Context(), "webhook")
 		return err == nil && o.Archived == 22 && o.Retry+o.Active+o.Pending >= 4 && o.Scheduled == 4
 	})

@@ -3,6 +3,7 @@ package browsertest
 import (
 	"testing"
 
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/operate"
 )
@@ -32,7 +33,7 @@ queues:
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "all calls are known", func() bool {
+	until.Done(t, "all calls are known", func() bool {
 		trial, err := inspect.Try(t.Context(), s.rdb, "webhook", set, inspect.TrialQuery{N: 1})
 		return err == nil && trial.Jobs == len(jobs)+1
 	})

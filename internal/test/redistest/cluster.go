@@ -10,6 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/headgate/headgate/internal/test/until"
 )
 
 const slots = 16384
@@ -96,7 +98,7 @@ func (c *Cluster) meet(node *Server, others []*Server) {
 func (c *Cluster) ready(nodes []*Server) {
 	c.t.Helper()
 	for _, node := range nodes {
-		wait(c.t, "cluster", func() bool {
+		until.Done(c.t, "redistest: cluster", func() bool {
 			said, err := node.Client().ClusterInfo(c.t.Context()).Result()
 			return err == nil && strings.Contains(said, "cluster_state:ok") && strings.Contains(said, "cluster_slots_ok:16384") && strings.Contains(said, "cluster_size:3")
 		})
@@ -148,7 +150,7 @@ func (c *Cluster) StartReplica(of *Server) *Server {
 	host, port := of.hostPort()
 	c.ask(of, "config", "set", "repl-diskless-sync-delay", "0")
 	c.ask(replica, "cluster", "meet", host, port)
-	wait(c.t, "replica that knows its node", func() bool {
+	until.Done(c.t, "redistest: replica that knows its node", func() bool {
 		said, err := replica.Client().ClusterNodes(c.t.Context()).Result()
 		return err == nil && strings.Contains(said, c.ids[of])
 	})
@@ -208,7 +210,7 @@ func (c *Cluster) ranges(node *Server) []redis.ClusterSlot {
 // that would be a conflict, whose loser drops its keys.
 func (c *Cluster) agree() {
 	c.t.Helper()
-	wait(c.t, "agreement of the nodes", func() bool {
+	until.Done(c.t, "redistest: agreement of the nodes", func() bool {
 		living := c.living()
 		first := c.view(living[0])
 		return !slices.ContainsFunc(living[1:], func(node *Server) bool { return c.view(node) != first })

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/test/until"
 )
 
 // StartReplicatedCluster is [StartCluster] with a replica for each primary, which is in sync when it
@@ -27,7 +29,7 @@ func StartReplicatedCluster(t testing.TB, config ...string) *Cluster {
 		c.ask(replica, "cluster", "replicate", c.ids[primary])
 	}
 	for i, primary := range c.nodes {
-		wait(t, "replica that the cluster knows", func() bool {
+		until.Done(t, "redistest: replica that the cluster knows", func() bool {
 			return !slices.ContainsFunc(c.all(), func(node *Server) bool { return len(c.rangeOf(node, primary).Nodes) != 2 })
 		})
 		primary.Sync(c.replicas[i])
@@ -44,7 +46,7 @@ func (c *Cluster) Replica(primary *Server) *Server { return c.replicas[slices.In
 func (c *Cluster) WaitFailover(primary *Server) *Server {
 	c.t.Helper()
 	replica := c.Replica(primary)
-	wait(c.t, "failover", func() bool {
+	until.Done(c.t, "redistest: failover", func() bool {
 		return !slices.ContainsFunc(c.living(), func(node *Server) bool {
 			return len(c.rangeOf(node, primary).Nodes) > 0 || len(c.rangeOf(node, replica).Nodes) == 0
 		})
@@ -77,7 +79,7 @@ func (c *Cluster) join() *Server {
 	added, others := startOwn(c.t, c.config...), c.living()
 	c.ids[added] = c.id(added)
 	c.meet(added, others)
-	wait(c.t, "node that the cluster knows", func() bool {
+	until.Done(c.t, "redistest: node that the cluster knows", func() bool {
 		return !slices.ContainsFunc(append(others, added), func(node *Server) bool {
 			known, err := node.Client().ClusterNodes(c.t.Context()).Result()
 			return err != nil || !knowsAll(known, len(others)+1)

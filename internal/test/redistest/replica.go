@@ -3,13 +3,11 @@ package redistest
 import (
 	"net"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
-)
 
-// readyTimeout is the timeout for servers to synchronize, far more than they need.
-const readyTimeout = time.Minute
+	"github.com/headgate/headgate/internal/test/until"
+)
 
 // StartReplica starts a replica of the server, which is in sync when StartReplica returns.
 func (s *Server) StartReplica(config ...string) *Server {
@@ -34,7 +32,7 @@ func (s *Server) Follow(primary *Server) {
 // Sync waits until a replica has all writes.
 func (s *Server) Sync(replica *Server) {
 	s.t.Helper()
-	wait(s.t, "a replica in step", func() bool {
+	until.Done(s.t, "redistest: replica in step", func() bool {
 		theirs := info(s.t, replica.Client())
 		return theirs["master_link_status"] == "up" && theirs["slave_repl_offset"] == info(s.t, s.Client())["master_repl_offset"]
 	})
@@ -68,14 +66,4 @@ func info(t testing.TB, client *redis.Client) map[string]string {
 		t.Fatalf("redistest: %v", err)
 	}
 	return sections["Replication"]
-}
-
-// wait polls until a condition holds, because servers do not report when they are ready.
-func wait(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(readyTimeout); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("redistest: no %s within %v", what, readyTimeout)
-		}
-	}
 }

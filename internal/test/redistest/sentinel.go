@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/headgate/headgate/internal/redisproc"
+	"github.com/headgate/headgate/internal/test/until"
 )
 
 // Sentinel is a redis-sentinel. It makes a replica the primary if the primary fails, and tells
@@ -50,7 +51,7 @@ func (s *Server) StartSentinel(replicas ...*Server) *Sentinel {
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})}
 	s.t.Cleanup(func() { _ = sentinel.client.Close() })
-	wait(s.t, "sentinel that knows the replicas", func() bool {
+	until.Done(s.t, "redistest: sentinel that knows the replicas", func() bool {
 		known, err := sentinel.client.Replicas(s.t.Context(), sentinelMaster).Result()
 		if err != nil {
 			return false
@@ -102,7 +103,7 @@ func (s *Sentinel) Failover() {
 	if err := s.client.Failover(s.t.Context(), sentinelMaster).Err(); err != nil {
 		s.t.Fatalf("redistest: sentinel: %v", err)
 	}
-	wait(s.t, "failover that has begun", func() bool {
+	until.Done(s.t, "redistest: failover that has begun", func() bool {
 		master, err := s.client.Master(s.t.Context(), sentinelMaster).Result()
 		return err == nil && (master["failover-state"] == "wait_promotion" || s.Primary() != s.at)
 	})
@@ -111,7 +112,7 @@ func (s *Sentinel) Failover() {
 // WaitPrimary waits until the sentinel has made a server the primary.
 func (s *Sentinel) WaitPrimary(server *Server) {
 	s.t.Helper()
-	wait(s.t, "failover", func() bool {
+	until.Done(s.t, "redistest: failover", func() bool {
 		return s.Primary() == server.Addr() && info(s.t, server.Client())["role"] == "master"
 	})
 }
