@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/headgate/headgate/internal/test/get"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue"
@@ -122,7 +122,7 @@ func TestMainOfAProgram(t *testing.T) {
 	want(t, out, "greets http://"+listener.Addr().String())
 	<-called
 	for path, text := range map[string]string{"metrics": "greetings_total 1\n", "api/v1/queues": `"greetings"`, "": "<title>"} {
-		if got := get(t, "http://"+addr+"/"+path); !strings.Contains(got, text) {
+		if got := get.Text(t, "http://"+addr+"/"+path); !strings.Contains(got, text) {
 			t.Errorf("/%s lacks %q: %s", path, text, got)
 		}
 	}
@@ -146,20 +146,6 @@ func TestMainOfAProgram(t *testing.T) {
 	if err := program.Wait(); err != nil {
 		t.Error(err)
 	}
-}
-
-func get(t *testing.T, url string) string {
-	t.Helper()
-	response, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s, %v", url, response.Status, err)
-	}
-	return string(body)
 }
 
 // TestMainRejects: mistakes are told in one line, with exit code 2.

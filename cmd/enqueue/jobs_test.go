@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"regexp"
@@ -13,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/dashboard/api"
+	"github.com/headgate/headgate/internal/test/get"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
@@ -120,15 +120,9 @@ func TestJSONIsTheAPIs(t *testing.T) {
 		"/audit?limit=7":                                       {"audit", "-n", "7", "--json"},
 		"/audit?limit=20&queue=calls":                          {"audit", "--queue", "calls", "--json"},
 	} {
-		response, err := http.Get(server.URL + api.Base + path)
-		if err != nil {
-			t.Fatal(err)
-		}
 		var want, got map[string]any
-		err = json.NewDecoder(response.Body).Decode(&want)
-		response.Body.Close()
-		if err != nil || response.StatusCode != http.StatusOK {
-			t.Fatal(path, response.Status, err)
+		if err := json.Unmarshal([]byte(get.Text(t, server.URL+api.Base+path)), &want); err != nil {
+			t.Fatal(path, err)
 		}
 		out, errText, code := run(args...)
 		if err := json.Unmarshal([]byte(out), &got); err != nil || code != exitOK {

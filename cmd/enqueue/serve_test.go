@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/keysfile"
+	"github.com/headgate/headgate/internal/test/get"
 	"github.com/headgate/headgate/internal/test/logtest"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/internal/test/until"
@@ -61,18 +61,13 @@ func TestServeWithKeys(t *testing.T) {
 			t.Errorf("with key %q: %s", key, response.Status)
 		}
 	}
-	page, err := http.Get(url + "metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := io.ReadAll(page.Body)
-	page.Body.Close()
+	text := get.Text(t, url+"metrics")
 	for _, want := range []string{
 		`headgate_limiter_decisions_total{decision="allowed",limit="key"} 1`, `headgate_limiter_decisions_total{decision="allowed",limit="address"} 2`,
 		"headgate_build_info{", "go_goroutines ",
 	} {
-		if err != nil || !strings.Contains(string(text), want) {
-			t.Errorf("/metrics has no %s: %v\n%s", want, err, text)
+		if !strings.Contains(text, want) {
+			t.Errorf("/metrics has no %s:\n%s", want, text)
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()

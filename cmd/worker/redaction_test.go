@@ -19,6 +19,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/test/get"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
@@ -223,7 +224,7 @@ func noSecretIsTold(t *testing.T, provider string, start func(t *testing.T) (url
 				}
 				fmt.Fprintf(&told, "%s of %s: %s\n", kind, tenant, said)
 				// Who may read jobs sees their URLs, but for what is secret in any.
-				told.WriteString(strings.ReplaceAll(get(t, "http://"+addr+"/api/v1/queues/"+kind+"/jobs/"+receipt.ID), "/hook/"+canary, "/hook/"))
+				told.WriteString(strings.ReplaceAll(get.Text(t, "http://"+addr+"/api/v1/queues/"+kind+"/jobs/"+receipt.ID), "/hook/"+canary, "/hook/"))
 			}
 		}
 		for _, name := range []string{"webhook", "email", "ai", "payment"} {
@@ -233,11 +234,11 @@ func noSecretIsTold(t *testing.T, provider string, start func(t *testing.T) (url
 			}
 			fmt.Fprintf(&told, "%+v\n", pauses)
 			for _, path := range []string{"", "/failures", "/jobs?state=archived", "/tenants/acme"} {
-				told.WriteString(get(t, "http://"+addr+"/api/v1/queues/"+name+path))
+				told.WriteString(get.Text(t, "http://"+addr+"/api/v1/queues/"+name+path))
 			}
 		}
-		told.WriteString(get(t, "http://"+addr+"/api/v1/audit"))
-		metrics := get(t, "http://"+addr+"/metrics")
+		told.WriteString(get.Text(t, "http://"+addr+"/api/v1/audit"))
+		metrics := get.Text(t, "http://"+addr+"/metrics")
 		if !strings.Contains(metrics, "headgate_jobs_finished_total") {
 			t.Fatal(metrics)
 		}
@@ -254,19 +255,4 @@ func noSecretIsTold(t *testing.T, provider string, start func(t *testing.T) (url
 			t.Errorf("it tells a secret: %s", line)
 		}
 	}
-}
-
-// get returns the body of an answer.
-func get(t *testing.T, url string) string {
-	t.Helper()
-	response, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s %s %v", url, response.Status, text, err)
-	}
-	return string(text)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/test/get"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/queue"
@@ -75,14 +76,7 @@ func TestRunDrainsFirst(t *testing.T) {
 		status = response.StatusCode
 	}
 	for _, path := range []string{"livez", "metrics"} {
-		response, err := http.Get("http://" + addr + "/" + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			t.Errorf("/%s: %s", path, response.Status)
-		}
+		get.Text(t, "http://"+addr+"/"+path)
 	}
 	release()
 	if errText := endOf(t, ended); errText != "" {

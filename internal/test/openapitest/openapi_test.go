@@ -23,6 +23,7 @@ import (
 
 	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/internal/test/arrivals"
+	"github.com/headgate/headgate/internal/test/get"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
@@ -61,15 +62,7 @@ func newRig(t *testing.T) *rig {
 		server.Close()
 		http.DefaultClient.CloseIdleConnections()
 	})
-	response, err := http.Get(server.URL + api.Base + "/openapi.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := []byte(get.Text(t, server.URL+api.Base+"/openapi.json"))
 	// Where this server is, the document cannot know.
 	text = bytes.Replace(text, []byte(`"url": "/api/v1"`), []byte(`"url": "`+server.URL+api.Base+`"`), 1)
 	text = bytes.Replace(text, []byte(`"url":"/api/v1"`), []byte(`"url":"`+server.URL+api.Base+`"`), 1)

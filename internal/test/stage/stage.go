@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/headgate/headgate/clients/sandbox"
 	"github.com/headgate/headgate/internal/test/binaries"
+	"github.com/headgate/headgate/internal/test/get"
 	"github.com/headgate/headgate/internal/test/logtest"
 	"github.com/headgate/headgate/internal/test/pacer"
 	"github.com/headgate/headgate/internal/test/redistest"
@@ -251,16 +251,7 @@ func (s *Stage) Send(lines string) (accepted int) {
 // Missed is how many slots a worker's jobs missed.
 func (w *Worker) Missed(t testing.TB) string {
 	t.Helper()
-	response, err := http.Get(w.HTTP + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	page, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(page)) {
+	for line := range strings.Lines(get.Text(t, w.HTTP+"/metrics")) {
 		if strings.HasPrefix(line, "headgate_slots_missed_total") {
 			return strings.TrimSpace(line)
 		}
