@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -104,6 +105,35 @@ func TestLostReplyOfDispatch(t *testing.T) {
 		})
 	}
 
+	t.Run("sent, and arrived after the next one", func(t *testing.T) {
+		r := startRig(t, -1, limitsOf(), nil)
+		r.enqueue(t, "a", 5)
+		d, wire, got := r.unheardRounds(t)
+		lost(t, d, wire)
+		var late redis.Cmder
+		d.redis.AddHook(redistest.OnCommand(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if late == nil && cmd.Args()[1] == hash {
+				late = cmd
+				return io.EOF
+			}
+			return next(ctx, cmd)
+		}))
+		if _, err := d.round(t.Context(), d.room()); err == nil {
+			t.Fatal("it arrived at once")
+		}
+		r.round(t, d)
+		if err := r.server.Client().Do(t.Context(), late.Args()...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, job := range *got {
+			if owner := r.field(t, job.id, "hg_owner"); owner != job.owner {
+				t.Errorf("job %s was handed to the run %s, and its owner is %s", job.id, job.owner, owner)
+			}
+		}
+		if len(*got) != 5 {
+			t.Errorf("%d jobs were handed over", len(*got))
+		}
+	})
 	t.Run("another run has it", func(t *testing.T) {
 		r := startRig(t, -1, limitsOf(), nil)
 		stays, goes := r.add(t, nil), r.add(t, nil)

@@ -192,6 +192,32 @@ func TestKindsWithoutEnd(t *testing.T) {
 	}
 }
 
+// TestAllThatWasPutAside: the jobs of any number of tenants that no worker served go without a pause when one does.
+func TestAllThatWasPutAside(t *testing.T) {
+	t.Parallel()
+	const tenants = 30
+	r := startRig(t, -1, limitsOf(), nil)
+	for i := range tenants {
+		r.add(t, func(job *Job) { job.Tenant = fmt.Sprint("t", i) })
+	}
+	d := r.dispatcher()
+	d.kinds = ",x,"
+	for aside := store.Key(r.queue, "unserved:call"); r.server.Client().SCard(t.Context(), aside).Val() < tenants; {
+		r.round(t, d)
+	}
+	went := 0
+	d.kinds, d.hand = ",call,", func(jobs []handed) { went += len(jobs) }
+	for next := time.Duration(0); next == 0; {
+		var err error
+		if next, err = d.round(t.Context(), 50); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if went != tenants {
+		t.Errorf("%d jobs of %d went, and the next round is later", went, tenants)
+	}
+}
+
 // TestRecountKnowsANewKind: the sweep counts jobs of a new kind that it finds after jobs of
 // another kind of the same tenant.
 func TestRecountKnowsANewKind(t *testing.T) {

@@ -256,6 +256,10 @@ var laneMutants = []mutant{
 		"no fence", "a job that another run has is not handed over again", "queue TestLostReplyOfDispatch",
 	},
 	{
+		"queue/internal/store/hand.lua", `if not run or run < first or run >= HAND_RUN then return end`, `if not run or run < first then return end`,
+		"no fence", "a call that arrives late takes no jobs from a later one", "queue TestLostReplyOfDispatch",
+	},
+	{
 		"queue/internal/store/hand.lua", `if job.crashes >= 3 then return 'crashed' end`, `if job.crashes >= 4 then return 'crashed' end`,
 		"off by one", "the job that took three workers with it is archived", "queue TestThirdCrashIsTheLast",
 	},

@@ -454,7 +454,7 @@ end
 
 -- Lanes that another worker put aside and that this worker can serve. There may be any
 -- number of unserved kinds, so it asks for each of its own.
-local served = {}
+local served, aside = {}, false -- aside: there are more of them
 for kind in string.gmatch(ARGV[7], '[^,]+') do
   if handles(kind) then served[#served + 1] = kind end
 end
@@ -464,7 +464,7 @@ if served[1] and exists(unserved) then
       local set = unserved .. ':' .. served[i]
       attempt(set, function()
         local found = pick(set, MAX_CROWD)
-        if #found < MAX_CROWD then plan('SREM', unserved, served[i]) end
+        if #found < MAX_CROWD then plan('SREM', unserved, served[i]) else aside = true end
         for _, lane in ipairs(found) do wait(lane, now) end
       end)
     end
@@ -1012,7 +1012,7 @@ local jobs, waits, enqueued, pauses = hand_over(now)
 local again, full = -1, released >= tonumber(ARGV[2])
 if not usable then
   again = RETRY_US / 5
-elseif more or forwarded > 0 or next(gone) or (no_room() and not full) then
+elseif more or aside or forwarded > 0 or next(gone) or (no_room() and not full) then
   again = 0 -- there is more to do than fits in one call
 else
   if next_due < 0 then next_due = math.huge end

@@ -66,11 +66,11 @@ local function hand(job, answer, e, c, probe, now, fields)
 end
 
 -- hand_lost hands over again the jobs whose reply the worker did not get, if they are of
--- the runs from `first` on.
+-- the runs from `first` on. A call may arrive after a later one: what that was handed, the worker has.
 local function hand_lost(first, now)
   local run, ids
   attempt(HANDED_KEY, function() run, ids = handed_read(read('GET', HANDED_KEY)) end)
-  if not run or run < first then return end
+  if not run or run < first or run >= HAND_RUN then return end
   for i, id in ipairs(ids) do
     attempt('job ' .. id, function()
       local job = hand_look(id)
