@@ -300,7 +300,8 @@ func TestEarlierRunEndsTheJob(t *testing.T) {
 		"it has succeeded": {nil, "after", 1}, "it has failed": {errors.New("no"), "after", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := startRig(t, -1, limitsOf(perTenant(100)), nil)
+			r := startRig(t, -1, limitsOf(perTenant(100), inFlight(1)), nil)
+			client, permits := r.server.Client(), store.Key(r.queue, "permits:x:")
 			called, end := make(chan struct{}, 2), make(chan struct{})
 			r.answer = func(context.Context, Running) error {
 				called <- struct{}{}
@@ -321,13 +322,18 @@ func TestEarlierRunEndsTheJob(t *testing.T) {
 				close(end)
 				running.Wait()
 			}
+			client.ZAdd(t.Context(), permits, redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMicro()), Member: id})
+			client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_permits", permits)
 			hand(id, "w:2", "go", asked)
 			if test.comes == "meanwhile" {
 				close(end)
 			}
 			running.Wait()
-			if n := len(r.callsOf("a")); n != test.calls || r.server.Client().Exists(t.Context(), asynqwire.Key(r.queue, "t:"+id)).Val() != 0 {
+			if n := len(r.callsOf("a")); n != test.calls || client.Exists(t.Context(), asynqwire.Key(r.queue, "t:"+id)).Val() != 0 {
 				t.Errorf("%d calls, and it is %q; want %d, and that it is done", n, r.field(t, id, "state"), test.calls)
+			}
+			if kept := client.ZCard(t.Context(), permits).Val(); kept != 0 {
+				t.Errorf("it has ended, and keeps its permit")
 			}
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // TestDamagedLanesHoldUpNobody: lanes with damaged jobs, more of them than a round looks at,
@@ -166,6 +167,40 @@ func TestPermitPassesALaneWithoutJobs(t *testing.T) {
 		client.ZAdd(t.Context(), store.Key(r.queue, "waiting"), zOf(r.lane("b"), 1))
 		if ids := r.release(t, d, 10); !slices.Equal(ids, []string{first, good}) {
 			t.Errorf("%s: %v went; want %s after %s", name, ids, good, first)
+		}
+	}
+}
+
+// TestPermitOfALaneThatLeaves: a lane that was woken for a permit loses its only job before its turn, and another one
+// gets the permit.
+func TestPermitOfALaneThatLeaves(t *testing.T) {
+	t.Parallel()
+	for name, leaves := range map[string]func(r *rig, id string){
+		"cancelled": func(r *rig, id string) {
+			tally, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.Cancel, operate.Filter{ID: id}, operate.Operator{Actor: "ann", Reason: "a test"}, nil)
+			if err != nil || tally.Jobs != 1 {
+				t.Error(tally, err)
+			}
+		},
+		"expired": func(r *rig, id string) {
+			r.server.Client().ZAdd(t.Context(), store.Key(r.queue, "deadlines"), zOf(id, 1))
+		},
+	} {
+		r := startRig(t, -1, limitsOf(inFlight(1)), nil)
+		client, d := r.server.Client(), r.dispatcher()
+		r.add(t, nil)
+		r.release(t, d, 10)
+		id := r.add(t, func(job *Job) { job.Tenant = "b" })
+		r.release(t, d, 10)
+		other := r.add(t, func(job *Job) { job.Tenant = "c" })
+		r.release(t, d, 10)
+		// Both wait, and the permit wakes b.
+		client.Del(t.Context(), store.Key(r.queue, "permits:x:"), store.Key(r.queue, "waiting"), store.Key(r.queue, "ready"))
+		client.SRem(t.Context(), store.Key(r.queue, "blocked:x:"), r.lane("b"))
+		client.ZAdd(t.Context(), store.Key(r.queue, "waiting"), zOf(r.lane("b"), float64(time.Now().Add(time.Hour).UnixMicro())))
+		leaves(r, id)
+		if ids := r.release(t, d, 10); !slices.Contains(ids, other) {
+			t.Errorf("%s: %v are active; want %s among them", name, ids, other)
 		}
 	}
 }

@@ -8,8 +8,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -38,6 +41,27 @@ func TestTurnEndsWhereTheNextOneIsDue(t *testing.T) {
 	want := []string{r.lane("a"), r.lane("a"), r.lane("a"), r.lane("b"), r.lane("a"), r.lane("a")}
 	if !slices.Equal(order, want) {
 		t.Errorf("slots in the order %q, want %q", order, want)
+	}
+}
+
+// TestExpiredJobThatComesBack: a job whose deadline has passed is handed over to be put away, comes back because the worker
+// died, and is handed over again although its tenant is paused.
+func TestExpiredJobThatComesBack(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(), nil)
+	client, deadlines := r.server.Client(), store.Key(r.queue, "deadlines")
+	if _, err := operate.PauseJobs(t.Context(), client, r.queue, inspect.Scope{Tenant: "a"}, time.Time{}, operate.Operator{Actor: "ann", Reason: "a test"}); err != nil {
+		t.Fatal(err)
+	}
+	id := r.add(t, func(job *Job) { job.Deadline = time.Now().Add(time.Hour) })
+	_, handed := r.handing()
+	for try := 1; try <= 2; try++ {
+		passed := client.ZAddXX(t.Context(), deadlines, redis.Z{Score: 1, Member: id}).Err()
+		if got := handed(t, 10); passed != nil || len(got) != try || got[try-1] != id {
+			t.Fatalf("time %d: all that was handed over is %q, %v", try, got, passed)
+		}
+		client.ZAdd(t.Context(), asynqwire.Key(r.queue, "lease"), redis.Z{Score: 10, Member: id})
+		r.recover(t, id, "10", false)
 	}
 }
 

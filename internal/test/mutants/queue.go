@@ -138,7 +138,7 @@ var queueMutants = []mutant{
 		"missing write", "no deadline is kept of a job that ended", "queue TestDeadlinesOfEndedJobs",
 	},
 	{
-		"queue/internal/store/settle.lua", `if ended or spent then woken = woken + free_permits(id, task.permits, now) end`, `if ended then woken = woken + free_permits(id, task.permits, now) end`,
+		"queue/internal/store/settle.lua", `if ended or spent or outcome == 'away' then woken = woken + free_permits(id, task.permits, now) end`, `if ended or outcome == 'away' then woken = woken + free_permits(id, task.permits, now) end`,
 		"missing condition", "a job that waits for another try holds no permit", "queue TestWaitingForAnotherTryHoldsNoPermit",
 	},
 	{

@@ -203,18 +203,20 @@ for _, id in ipairs(usable and due(deadlines, 1) or {}) do
   if no_room() then break end
   local understood = moved[id] or attempt('job ' .. id, function()
     local job = hand_look(id)
-    plan('ZREM', deadlines, id)
-    if not job then return end
-    local waits = job.state == 'scheduled' or job.state == 'retry'
-    if job.state == 'pending' or job.state == 'active' then
+    local waits = job and (job.state == 'scheduled' or job.state == 'retry')
+    if job and (waits or job.state == 'pending' or job.state == 'active' or job.state == 'aggregating') then
       -- Its worker checks the deadline. If the job comes back, it is checked here.
       plan('ZADD', deadlines, int(now + 5000000), id)
-    elseif waits or job.state == 'aggregating' then
+    else
+      plan('ZREM', deadlines, id)
+      return
+    end
+    if waits or job.state == 'aggregating' then
       if waits then
         plan('ZREM', asynq .. job.state, id)
       else
         lane_drop(job.group, id)
-        lane_close(job.group, now)
+        lane_close(job.group, now, true)
         backlog_add(tenant_of(job.group), -1)
       end
       gone[id] = true

@@ -1082,16 +1082,26 @@ local function lane_open(lane, id, position)
   if endpoint_of(lane) then plan('SADD', headgate .. 'endpoints:' .. tenant_of(lane), lane) end
 end
 
--- lane_close removes an empty lane from all sets. A lane left in a blocked set would be
--- woken in place of another.
-local function lane_close(lane, now)
+-- lane_close removes an empty lane from all sets. A lane left in a blocked set would be woken in place of another. If
+-- its last job left without a turn, it may have been woken for a permit, which another lane gets then.
+local function lane_close(lane, now, without_turn)
   if lane_length(lane) + (left[lane] or 0) > 0 then return end
   lane_forget(lane)
   if endpoint_of(lane) then plan('SREM', headgate .. 'endpoints:' .. tenant_of(lane), lane) end
   plan('ZREM', headgate .. 'waiting', lane)
   plan('ZREM', headgate .. 'ready', lane)
   if has_bands() then plan('HDEL', headgate .. 'skips', lane) end
-  for _, entry in ipairs(lane_limits(lane, now).permits) do plan('SREM', entry.blocked, lane) end
+  for _, entry in ipairs(lane_limits(lane, now).permits) do
+    plan('SREM', entry.blocked, lane)
+    if without_turn then
+      attempt('permits ' .. entry.key, function()
+        if not permit_left(entry, now) then return end
+        for _, other in ipairs(pick(entry.blocked, 2)) do
+          if other ~= lane then wake(other, now, true) end
+        end
+      end)
+    end
+  end
 end
 
 -- to_lane puts a job into its lane, or back into it.

@@ -52,6 +52,6 @@ for i = 3, #ARGV do
   end)
 end
 for lane in pairs(emptied) do
-  attempt('lane ' .. lane, function() lane_close(lane, now) end)
+  attempt('lane ' .. lane, function() lane_close(lane, now, true) end)
 end
 return n

@@ -83,7 +83,7 @@ local function replace(id, job)
   job.lane = job.group ~= '' and job.group or task_lane(job.msg)
   if not take_out(id, job) then return end
   cancel(id, job, REPLACED, now)
-  if job.state == 'aggregating' then lane_close(job.group, now) end
+  if job.state == 'aggregating' then lane_close(job.group, now, true) end
 end
 
 local what = 'periodic jobs'

@@ -287,7 +287,7 @@ local function settle_one(id, owner, tenant, kind, outcome, length, why, actual,
   if ended and task.deadline then plan('ZREM', headgate .. 'deadlines', id) end
   if outcome == 'alone' or outcome == 'beside' then set('hg_called', outcome) end
   if fields[1] then plan('HSET', key, unpack(fields)) end
-  if ended or spent then woken = woken + free_permits(id, task.permits, now) end
+  if ended or spent or outcome == 'away' then woken = woken + free_permits(id, task.permits, now) end
   if plainly and new then
     event(id, tenant, kind, 'done', 'ok', record)
   elseif run and (run.answer ~= '' or outcome == 'failed') then

@@ -220,7 +220,7 @@ if place == 'lanes' then
     looked = looked + 1
     local whole = true
     attempt('lane ' .. lane, function() whole = walk(lane_key(lane), 'aggregating', math.huge) end)
-    if not dry then attempt('lane ' .. lane, function() lane_close(lane, now) end) end
+    if not dry then attempt('lane ' .. lane, function() lane_close(lane, now, true) end) end
     if not whole then break end
     lanes_done, cursor = lanes_done + 1, ''
   end
@@ -231,7 +231,7 @@ elseif place == 'id' then
   looked, done = 1, true
   local score = state == 'aggregating' and read('ZSCORE', lane_key(task.group), ARGV[15])
   visit(ARGV[15], nil, score and tonumber(score))
-  if state == 'aggregating' and not dry then attempt('lane ' .. task.group, function() lane_close(task.group, now) end) end
+  if state == 'aggregating' and not dry then attempt('lane ' .. task.group, function() lane_close(task.group, now, true) end) end
 elseif place == 'pending' or place == 'active' then
   done = walk_list(asynq .. place, place)
 elseif place == 'archive' then
