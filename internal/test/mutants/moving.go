@@ -138,4 +138,8 @@ var movingMutants = []mutant{
 		"queue/internal/mover/mover.go", `_ = m.releaseAll(ctx)`, ``,
 		"missing write", "tenants that have not left are called where they are while a node is away", "queue/internal/mover TestNodeAwayWhenTenantsMove",
 	},
+	{
+		"queue/internal/store/lanes.lua", `moves = moves or scopes[i] == move_scope(tenant)`, ``,
+		"missing write", "lanes of a tenant that moves go on without the mover", "queue/internal/mover TestLanesWakeWithoutTheMover",
+	},
 }

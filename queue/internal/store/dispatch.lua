@@ -42,7 +42,8 @@
 --   it, its limits, or the set   look at the lane again in 5 s
 --   that it goes to are damaged
 --   no handler for its kind      unserved_here: put the lane aside for a worker that has one
---   it is paused                 paused: the lane waits for the end of the pause
+--   it is paused                 paused: the lane waits for the end of the pause, or for
+--                                5 s if its tenant moves to another partition
 --   no permit is left            no_permit: the lane waits for one in the blocked set
 --   the caller has no room       no_room_left: end the round; the lane keeps its place
 --   its last slot is still good  go_with_kept_slot: ask no limit; or later, if the slot is beyond
@@ -723,8 +724,8 @@ end
 local function paused(turn, job)
   -- It has no second turn in this call: a lane whose pause ends within the horizon would
   -- keep all others from their turn.
-  place[turn.lane] = {'waiting', job.paused}
-  holds_due = math.min(holds_due, job.paused)
+  place[turn.lane] = {'waiting', job.again}
+  holds_due = math.min(holds_due, job.again)
   if turn.taken == 0 then pass_on(turn.lane, job.limits) end
 end
 

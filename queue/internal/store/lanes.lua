@@ -869,9 +869,9 @@ local planned_pauses = {} -- pauses that this script changes: their texts, or fa
 
 -- paused_until returns when the last of the pauses that hold a job ends; 0: no pause
 -- holds it. It also returns the holds that wait for a probe, and those whose probe the
--- job is (if id is given), as lists of {scope, hold}; nil for none.
+-- job is (if id is given), as lists of {scope, hold}, nil for none; and whether its tenant moves.
 local function paused_until(tenant, kind, endpoint, id)
-  local latest, due, tries = 0, nil, nil
+  local latest, due, tries, moves = 0, nil, nil, false
   local scopes = scopes_of(tenant, kind, endpoint)
   for i, text in ipairs(read('HMGET', headgate .. 'pauses', unpack(scopes))) do
     if planned_pauses[scopes[i]] ~= nil then text = planned_pauses[scopes[i]] end
@@ -885,22 +885,27 @@ local function paused_until(tenant, kind, endpoint, id)
       due[#due + 1] = {scopes[i], hold}
     elseif text then
       latest = math.max(latest, pause_ends_at(text))
+      moves = moves or scopes[i] == move_scope(tenant)
     end
   end
-  return latest, due, tries
+  return latest, due, tries, moves
 end
 
--- slot_ask computes what holds a job back: when the last of its pauses ends, and which
--- holds it would probe or is probing (job.paused, job.due, job.tries; only if pausing),
--- the concurrency limit without a permit for it (job.blocked), and when the limits of the
+-- slot_ask computes what holds a job back: when the last of its pauses ends, when its lane
+-- is looked at again if one holds it, and which holds it would probe or is probing
+-- (job.paused, job.again, job.due, job.tries; only if pausing), the concurrency limit without a permit for it (job.blocked), and when the limits of the
 -- list admit it and which one determines that (job.own, job.binding). job.permits is nil
 -- unless the job holds its permits already.
 --
 -- Before the limits are asked, it gives back the permits of a slot that is over, with the end job.kept_c, if the job's
 -- worker gave the job back before, at job.back: nobody used them, and they may be all that the job waits for.
+local MOVE_US = 5000000
 local function slot_ask(job, limits, list, pausing, now)
   job.limits, job.paused, job.due, job.tries, job.blocked = limits, 0, nil, nil, nil
-  if pausing then job.paused, job.due, job.tries = paused_until(limits.tenant, limits.kind, limits.endpoint, job.asks) end
+  local moves
+  if pausing then job.paused, job.due, job.tries, moves = paused_until(limits.tenant, limits.kind, limits.endpoint, job.asks) end
+  -- Who moves a tenant plans its lanes again when it may go on, but may have died by then.
+  job.again = moves and math.min(job.paused, now + MOVE_US) or job.paused
   if not job.permits then job.blocked = blocked_by(limits, now) end
   if (job.back or 0) > 0 and job.kept_c > 0 and job.kept_c <= now then
     earliest_all(limits.all, now, now, job.costs) -- raises if a bucket is damaged, before one has changed

@@ -35,7 +35,7 @@ local function ask(lane, id)
   local _
   _, job.kept_c, job.kept_position, job.back = slot_read(task[5])
   slot_ask(job, limits, limits.own, true, now)
-  local e, binding = job.own, job.binding
+  local e, binding = job.again < job.paused and job.again or job.own, job.binding
   if binding and binding.till and binding.till > now then e = math.min(e, binding.till) end
   return e, job.blocked, limits
 end

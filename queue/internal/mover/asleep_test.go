@@ -1,0 +1,140 @@
+package mover_test
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/internal/rediskey"
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/mover"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/operate"
+)
+
+// killed is a hook of a mover that dies when it begins to plan lanes again.
+type killed struct {
+	at     func(words []any) bool // before such a request, look is called
+	look   func()
+	end    context.CancelFunc
+	looked bool
+}
+
+func (k *killed) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (k *killed) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		words := cmd.Args()
+		if k.at(words) && !k.looked {
+			k.looked = true
+			k.look()
+		}
+		if slices.Contains(words, any(store.SweepScript.Hash())) {
+			k.end()
+			cmd.SetErr(context.Canceled)
+			return context.Canceled
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (k *killed) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestLanesWakeWithoutTheMover: dispatch has found the lanes of tenants held, and the worker that moves them dies when they
+// may go on. They do within seconds.
+func TestLanesWakeWithoutTheMover(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		home    string // where the lanes are
+		tenants int
+		busy    bool // their calls do not end, so they do not move
+		at      func(words []any) bool
+	}{
+		"they have arrived": {home: "q@2", tenants: tenants, at: func(words []any) bool { return slices.Contains(words, any(store.MoveHere)) }},
+		"they stay": {home: "q", tenants: 1, busy: true, at: func(words []any) bool {
+			n := len(words)
+			return n > 3 && words[n-3] == store.MoveStop && words[n-2] == ""
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			client, ctx := server.Client(), t.Context()
+			publish := func(n int) (l partition.Layout) {
+				t.Helper()
+				err := operate.Publish(ctx, client, setOf(n))
+				if err == nil {
+					l, err = store.ReadLayout(ctx, client, "q")
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				return l
+			}
+			publish(1)
+			moving := 0
+			for i := 0; moving < c.tenants; i++ {
+				if (partition.Layout{Queue: "q", N: 2}).Home(tenant(i)) == "q" {
+					continue
+				}
+				moving++
+				if _, err := queue.NewClient(client).Enqueue(ctx, queue.Job{Kind: "call", Tenant: tenant(i)}); err != nil {
+					t.Fatal(err)
+				}
+				if c.busy {
+					client.HSet(ctx, asynqwire.Key("q", "t:calls"), "state", "active", "group", rediskey.Escape(tenant(i))+";kind=call;model=")
+					client.LPush(ctx, asynqwire.Key("q", "active"), "calls")
+				}
+			}
+			l := publish(2)
+			asleep := func() (lanes []redis.Z) {
+				for _, lane := range client.ZRangeWithScores(ctx, store.Key(c.home, "waiting"), 0, -1).Val() {
+					if lane.Score > float64(time.Now().Add(10*time.Second).UnixMicro()) {
+						lanes = append(lanes, lane)
+					}
+				}
+				return lanes
+			}
+			dispatched := 0
+			dispatch := func() {
+				for range 3 { // each looks at 32 lanes
+					reply, err := store.DispatchScript.Run(ctx, client, store.ScriptKeys(c.home), c.home, 100, 100, store.Horizon.Microseconds(), 10_000,
+						"", ",call,", time.Minute.Microseconds(), "w", 1, 0, 16, 2500, 0)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					dispatched += len(reply.([]any)[10].([]any))
+				}
+			}
+			running, end := context.WithCancel(ctx)
+			dies := &killed{at: c.at, look: dispatch, end: end}
+			run := func(ctx context.Context, hook redis.Hook) {
+				m := mover.Mover{Of: l, Worker: "w", Longest: time.Minute, Redis: clientOf(t, server, hook), Logger: slog.New(slog.DiscardHandler)}
+				m.Run(ctx)
+			}
+			run(running, dies)
+			if running.Err() == nil || !dies.looked || dispatched > 0 {
+				t.Fatalf("the mover did not die (%v), or %d jobs were called while they were held", running.Err(), dispatched)
+			}
+			if !c.busy {
+				run(ctx, nil)
+			}
+			if n := client.ZCard(ctx, store.Key(c.home, "waiting")).Val(); n != int64(c.tenants) {
+				t.Fatalf("%d lanes wait; want %d", n, c.tenants)
+			}
+			if lanes := asleep(); len(lanes) > 0 {
+				t.Errorf("%d of %d lanes sleep, the first one until %.0f", len(lanes), c.tenants, lanes[0].Score)
+			}
+		})
+	}
+}
