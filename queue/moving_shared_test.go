@@ -288,3 +288,57 @@ func sharedThroughPartitions(t *testing.T) func(run *pacer.Run) {
 	l.end()
 	return func(run *pacer.Run) { run.Law("a limit of a queue that changes", all, rate, burst) }
 }
+
+// TestBudgetOfAPartitionThatEnds: what a partition had of a budget, and did not use before it ended, is used elsewhere.
+func TestBudgetOfAPartitionThatEnds(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
+	for name, per := range map[string][]string{"of a tenant": {"tenant"}, "of all tenants": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSpending(t, limits.Limit{Rate: day, Location: time.UTC, Per: per}, nil)
+			who := "t"
+			for (partition.Layout{Queue: "ai", N: 3}).Home(who) != "ai@2" {
+				who += "t"
+			}
+			began, ends := make(chan struct{}, 100), make(chan struct{})
+			work := func(queue string, places int) {
+				worker, err := New(Config{Redis: s.server.Options(), Queues: []string{queue}, Concurrency: places, ShutdownTimeout: time.Second})
+				if err != nil {
+					t.Fatal(err)
+				}
+				Handle(worker, Kind[int](queue), func(context.Context, int) error {
+					began <- struct{}{}
+					<-ends
+					return nil
+				})
+				runWorker(t, worker)
+			}
+			s.add("ai", 30, 100, who)
+			work("ai", 4)
+			for range 4 {
+				<-began
+			}
+			// It keeps the rest of the budget for the other jobs, which no worker has a place for.
+			bucket := "b:spend:"
+			if per != nil {
+				bucket += who
+			}
+			until(t, "the partition has more of the budget than calls have begun", func() bool {
+				lease, err := limitlua.ReadLease(s.client.Get(t.Context(), store.Key("ai@2", bucket)).Val())
+				return err == nil && lease.N > lease.Spent
+			})
+			q := s.set.Queues["ai"]
+			q.Partitions = 1
+			s.set.Queues["ai"] = q
+			s.put()
+			until(t, "the tenant moves", func() bool { return s.client.HGet(t.Context(), store.MovesKey("ai@2"), who).Val() == store.MoveStop })
+			close(ends)
+			for end := time.Now().Add(hang); len(began) < 26; time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("%d of the other 26 jobs are called in time", len(began))
+				}
+			}
+		})
+	}
+}

@@ -142,4 +142,8 @@ var movingMutants = []mutant{
 		"queue/internal/store/lanes.lua", `moves = moves or scopes[i] == move_scope(tenant)`, ``,
 		"missing write", "lanes of a tenant that moves go on without the mover", "queue/internal/mover TestLanesWakeWithoutTheMover",
 	},
+	{
+		"queue/internal/mover/end.go", `if err := m.budgetsBack(ctx, homes[m.Of.N:]); err != nil {`, `if err := m.budgetsBack(ctx, nil); err != nil {`,
+		"missing write", "what a partition that ends had of a budget is used elsewhere", "queue TestBudgetOfAPartitionThatEnds",
+	},
 }

@@ -18,6 +18,9 @@ import (
 // comes last: until then everybody knows that there is something to end.
 func (m *Mover) end(ctx context.Context) error {
 	homes := m.Of.Names()
+	if err := m.budgetsBack(ctx, homes[m.Of.N:]); err != nil {
+		return err
+	}
 	leases, err := m.leases(ctx, homes[m.Of.N:])
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -100,6 +101,71 @@ func (m *Mover) leases(ctx context.Context, homes []string) (leases, error) {
 			return nil, err
 		}
 	}
+}
+
+// budgetsBack waits until partitions that end have given back what they have of budgets: their ledgers know these buckets
+// as holders until the window ends. It waits as long as there is less of it within a time.
+func (m *Mover) budgetsBack(ctx context.Context, homes []string) error {
+	least := math.MaxInt64
+	for end := time.Now(); ; {
+		if err := m.keep(ctx); err != nil {
+			return err
+		}
+		have := 0
+		for _, home := range homes {
+			n, err := m.budgetsOf(ctx, home)
+			if err != nil {
+				return err
+			}
+			have += n
+		}
+		if have < least {
+			least, end = have, time.Now().Add(budgetBack)
+		}
+		if have == 0 || time.Now().After(end) {
+			return nil
+		}
+		if err := wait.For(ctx, idleLook); err != nil {
+			return err
+		}
+	}
+}
+
+// budgetBack is longer than giveBack: a tenant without jobs keeps what it has for a second more.
+const budgetBack = giveBack + time.Second
+
+// budgetsOf returns how many buckets of budgets a partition has that have not given back all that they could spend.
+func (m *Mover) budgetsOf(ctx context.Context, home string) (n int, err error) {
+	err = m.do(ctx, func(ctx context.Context) error {
+		n = 0
+		q, err := effective.ReadQueue(ctx, m.Redis, home)
+		if err != nil {
+			return err
+		}
+		for i := range q.Limits {
+			limit := &q.Limits[i]
+			switch {
+			case !limit.Spec.Leased || limit.Queues == nil:
+			case len(limit.Per) > 0: // the tenants whose buckets are asked
+				tenants, err := m.Redis.ZCard(ctx, store.Key(home, "leases:"+limit.Name)).Result()
+				if err != nil {
+					return err
+				}
+				n += int(tenants)
+			default:
+				text, err := m.Redis.Get(ctx, bucketKey(home, limit)).Result()
+				if err != nil && !errors.Is(err, redis.Nil) {
+					return err
+				}
+				body, _, _ := strings.Cut(text, " !")
+				if lease, err := limitlua.ReadLease(body); err == nil && lease.Spent < min(lease.N, lease.Keep) {
+					n++
+				}
+			}
+		}
+		return nil
+	})
+	return n, err
 }
 
 // leasesOf adds the leases of a partition.
