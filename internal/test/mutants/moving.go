@@ -146,4 +146,12 @@ var movingMutants = []mutant{
 		"queue/internal/mover/end.go", `if err := m.budgetsBack(ctx, homes[m.Of.N:]); err != nil {`, `if err := m.budgetsBack(ctx, nil); err != nil {`,
 		"missing write", "what a partition that ends had of a budget is used elsewhere", "queue TestBudgetOfAPartitionThatEnds",
 	},
+	{
+		"queue/internal/mover/end.go", `if added, err := tx.HExists(ctx, moves, mark).Result(); err != nil || added {`, `if _, err := tx.HExists(ctx, moves, mark).Result(); err != nil {`,
+		"no fence", "what a partition that ends has counted is not counted twice", "queue/internal/mover TestCountsOfPartitionsThatEnd",
+	},
+	{
+		"queue/internal/mover/end.go", `if q.Conformance {`, `if q.Conformance && false {`,
+		"missing write", "the latest calls of a partition that ends are counted", "queue/internal/mover TestCallsOfAPartitionThatEnds",
+	},
 }

@@ -19,11 +19,12 @@ import (
 	"github.com/headgate/headgate/queue/operate"
 )
 
-// killed is a hook of a mover that dies when it begins to plan lanes again.
+// killed is a hook of a mover that dies before a request, by its words. It calls look before the first one of others.
 type killed struct {
-	at     func(words []any) bool // before such a request, look is called
-	look   func()
+	dies   func(words []any) bool
 	end    context.CancelFunc
+	at     func(words []any) bool // nil: before none
+	look   func()
 	looked bool
 }
 
@@ -32,11 +33,11 @@ func (k *killed) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (k *killed) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		words := cmd.Args()
-		if k.at(words) && !k.looked {
+		if k.at != nil && !k.looked && k.at(words) {
 			k.looked = true
 			k.look()
 		}
-		if slices.Contains(words, any(store.SweepScript.Hash())) {
+		if k.dies(words) {
 			k.end()
 			cmd.SetErr(context.Canceled)
 			return context.Canceled
@@ -117,7 +118,8 @@ func TestLanesWakeWithoutTheMover(t *testing.T) {
 				}
 			}
 			running, end := context.WithCancel(ctx)
-			dies := &killed{at: c.at, look: dispatch, end: end}
+			plans := func(words []any) bool { return slices.Contains(words, any(store.SweepScript.Hash())) }
+			dies := &killed{dies: plans, end: end, at: c.at, look: dispatch}
 			run := func(ctx context.Context, hook redis.Hook) {
 				m := mover.Mover{Of: l, Worker: "w", Longest: time.Minute, Redis: clientOf(t, server, hook), Logger: slog.New(slog.DiscardHandler)}
 				m.Run(ctx)

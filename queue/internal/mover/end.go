@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strconv"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/conformance"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -103,10 +105,24 @@ func (m *Mover) remove(ctx context.Context, homes []string) error {
 	if err != nil {
 		return err
 	}
+	if q.Conformance {
+		// The latest calls of these partitions, which whoever counts them may not know yet.
+		if err := conformance.NewAuditor(m.Of, m.Redis).Count(ctx); err != nil {
+			return err
+		}
+	}
 	for _, home := range homes {
-		jobs, err := m.write(ctx, store.UnregisterScript, home, home, true, m.Of.Sum())
+		jobs, err := m.write(ctx, store.UnregisterScript, home, home, false, m.Of.Sum())
 		if err != nil {
 			return err
+		}
+		if jobs == int64(0) {
+			if err := m.do(ctx, func(ctx context.Context) error { return m.addCounts(ctx, home) }); err != nil {
+				return err
+			}
+			if jobs, err = m.write(ctx, store.UnregisterScript, home, home, true, m.Of.Sum()); err != nil {
+				return err
+			}
 		}
 		if jobs == int64(-1) {
 			return errOver
@@ -126,4 +142,46 @@ func (m *Mover) remove(ctx context.Context, homes []string) error {
 		}
 	}
 	return nil
+}
+
+// addCounts adds what a partition that ends has counted to the counts of the first one, once: they would fall.
+func (m *Mover) addCounts(ctx context.Context, home string) error {
+	to, limits, moves, mark := m.Of.Queue, store.Key(m.Of.Queue, "limits"), store.MovesKey(m.Of.Queue), "*counted "+home
+	add := func(tx *redis.Tx) error {
+		sum, err := tx.HGet(ctx, limits, store.SumField).Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+		if sum != m.Of.Sum() {
+			return errOver
+		}
+		if added, err := tx.HExists(ctx, moves, mark).Result(); err != nil || added {
+			return err
+		}
+		pipe := m.Redis.Pipeline()
+		totals, runs := pipe.HGetAll(ctx, store.Key(home, "totals")), pipe.MGet(ctx, asynqwire.Key(home, "processed"), asynqwire.Key(home, "failed"))
+		if err := store.Execute(ctx, pipe); err != nil {
+			return err
+		}
+		return store.Transaction(ctx, tx, func(p redis.Pipeliner) error {
+			for name, text := range totals.Val() {
+				// These are numbers of changes.
+				if n, err := strconv.ParseInt(text, 10, 64); err == nil && name != "limits" && name != "pauses" {
+					p.HIncrBy(ctx, store.Key(to, "totals"), name, n)
+				}
+			}
+			for i, text := range store.Texts(runs.Val()) {
+				if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+					p.IncrBy(ctx, asynqwire.Key(to, []string{"processed", "failed"}[i]), n)
+				}
+			}
+			p.HSet(ctx, moves, mark, "1")
+			return nil
+		})
+	}
+	for {
+		if err := m.Redis.Watch(ctx, add, limits, moves); !errors.Is(err, redis.TxFailedErr) {
+			return err
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -81,7 +82,7 @@ func (a *atTheEnd) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 		switch {
 		case a.over:
 			return a.request(send)
-		case cmds[0].Name() == "multi":
+		case cmds[0].Name() == "multi" && slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Name() == "del" }):
 			a.over = true
 			return a.transaction(send)
 		}

@@ -18,8 +18,9 @@ local events, last = headgate .. 'events', ARGV[2]
 local entries = read('XRANGE', events, last, '+', 'COUNT', tonumber(ARGV[3]) + 1)
 local known = entries[1] and entries[1][1] == last
 local gap, missed = not known and last ~= '0-0', 0
-if not entries[1] then -- the events are lost
-  last, missed = '0-0', gap and 1 or 0
+if not entries[1] then -- the events are lost, but those of a partition that has ended are counted
+  local limits = read('HMGET', headgate .. 'limits', '*', 'epoch')
+  last, missed = '0-0', gap and (limits[1] or not limits[2]) and 1 or 0
 end
 local names, numbers, calls, base, before = {}, {}, {}, nil, nil
 
