@@ -608,6 +608,12 @@ function make.quota()
     s.spent, s.at = charged(s.spent, n, s.n + 2 * limit.b), now
   end
 
+  -- If the limit is still leased, under another algorithm, its ledger knows what was used.
+  function k.owed(limit, s, now)
+    local used = not limit.leased and now + s.shift < s.ends and s.spent or 0
+    return used, math.max(now, s.last)
+  end
+
   function k.left(_, s, now)
     now = now + s.shift
     return now >= s.from and now < s.ends and math.max(0, math.min(s.n, s.keep) - s.spent) or 0

@@ -73,16 +73,49 @@ func NewLedger(spec limitlua.Spec) *Ledger {
 }
 
 // SetLimit changes the limit. What was leased stands: a new rate begins where it ends, and it counts
-// against a new quota. Under another algorithm, nothing was leased yet.
+// against a new quota. Under another algorithm, nothing was leased yet, and what was leased before is used.
 func (l *Ledger) SetLimit(spec limitlua.Spec, now int64) {
-	was := l.spec
-	l.spec = spec
-	if Family(was) == Family(spec) {
+	if Family(l.spec) == Family(spec) {
+		l.spec = spec
 		return
 	}
-	version, at := l.s.Version, l.s.At
+	used, version, at := l.owed(now), l.s.Version, l.s.At
+	l.spec = spec
 	l.s = NewLedger(spec).s
 	l.s.Version, l.s.At = max(version, uint64(now)), at
+	switch most := spec.Burst; Family(spec) {
+	case "fw":
+		l.s.Start, l.s.End, l.s.Used = now, now, min(used, most) // until it turns to the window that holds now
+	case "rate", "pool":
+		if most == 0 { // a queue without a bound takes over what a year admits
+			most = max(1, int64(min(float64(year)*float64(spec.Flow), math.Exp2(52)))/spec.Permit)
+		}
+		l.s.Next = l.s.Rate.after(Point{US: now}, min(used, most))
+	}
+}
+
+const year = int64(366 * 24 * time.Hour / time.Microsecond)
+
+// owed returns how many permits of the limit count as used, for another one that takes over: those that are leased among
+// them. Calls in flight are not permits used.
+func (l *Ledger) owed(now int64) int64 {
+	switch Family(l.spec) {
+	case "rate":
+		from := Point{US: now}
+		n := l.s.Rate.permits(from, l.s.Next)
+		if l.s.Rate.after(from, n).before(l.s.Next) {
+			n++ // a part of one counts as one
+		}
+		return n
+	case "pool":
+		l.fill(now)
+		return l.spec.Burst - l.left(now)
+	case "fw":
+		if now < l.s.End {
+			return l.taken()
+		}
+	}
+	return 0
 }
 
 // Version rises with each change of an account, which has to be stored before the answer is used.

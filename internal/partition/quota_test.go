@@ -113,8 +113,7 @@ func TestQuotaOfACalendar(t *testing.T) {
 	}
 }
 
-// TestOtherAlgorithm: a ledger of which the algorithm was changed begins anew, and accounts of before are
-// not used again.
+// TestOtherAlgorithm: accounts of a ledger of which the algorithm was changed are not used again.
 func TestOtherAlgorithm(t *testing.T) {
 	q := newQuota(t)
 	q.spend(6, 6)
@@ -124,6 +123,78 @@ func TestOtherAlgorithm(t *testing.T) {
 	h.Accept(q.l.Ask(q.now, h.Ask(q.now, Need{Permits: 5, Weight: 1})))
 	if h.Held() != 5 || h.version <= version {
 		t.Errorf("%d permits of the rate in version %d; want 5 in one after %d", h.Held(), h.version, version)
+	}
+}
+
+// TestUseOutlivesTheAlgorithm: what was used of a limit that all share counts when the limit gets another algorithm. Each
+// limit is of ten permits, and one flows back in six seconds.
+func TestUseOutlivesTheAlgorithm(t *testing.T) {
+	bucket := limitlua.Limit{Algorithm: "token_bucket", Count: 10, Period: time.Minute, Burst: 10}.Spec(true, Horizon)
+	pool := bucket
+	pool.Pool = true
+	shaped := limitlua.Limit{Algorithm: "leaky_bucket", Count: 10, Period: time.Minute}.Spec(true, Horizon)
+	calls := limitlua.Spec{Algorithm: "cc", Burst: 10, Lease: minute}
+	for name, c := range map[string]struct {
+		was, is limitlua.Spec
+		uses    int64
+		now     int64   // how many permits there are after the change
+		after   []int64 // the same 6 s, 12 s and 72 s later
+	}{
+		"a quota becomes a bucket":          {perMinute(10), bucket, 10, 0, []int64{1, 1, 10}},
+		"a quota becomes a pool":            {perMinute(10), pool, 10, 0, []int64{1, 1, 10}},
+		"a part of it":                      {perMinute(10), pool, 7, 3, []int64{1, 1, 10}},
+		"a quota becomes a leaky bucket":    {perMinute(10), shaped, 2, 0, []int64{0, 1, 1}},
+		"a quota whose window is over":      {secondly(10), bucket, 10, 10, []int64{1, 1, 10}},
+		"a bucket becomes a quota":          {bucket, perMinute(10), 10, 0, []int64{0, 0, 10}},
+		"a pool becomes a quota":            {pool, perMinute(10), 7, 3, []int64{0, 0, 10}},
+		"a pool becomes a bucket":           {pool, bucket, 10, 0, []int64{1, 1, 10}},
+		"a bucket becomes a smaller quota":  {bucket, perMinute(4), 7, 0, []int64{0, 0, 4}},
+		"nothing was used":                  {pool, perMinute(10), 0, 10, []int64{0, 0, 10}},
+		"calls at once are not calls since": {calls, perMinute(10), 5, 10, []int64{0, 0, 10}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := int64(start - start%minute)
+			l, life := NewLedger(c.was), 0
+			var h *Holder
+			// use spends as many permits as there are, of n, and returns how many these are.
+			use := func(n int64) (got int64) {
+				for range 6 {
+					h.Accept(l.Ask(now, h.Ask(now, Need{Permits: n - got, Weight: 1})))
+					for got < n {
+						_, taken := h.Take(now, 0, 1)
+						_, spent := h.Spend(now, 0, 1)
+						if !taken && !spent && !(l.spec.Algorithm == "cc" && h.Start(now, 1)) {
+							break
+						}
+						got++
+					}
+					now += Every.Microseconds()
+				}
+				return got
+			}
+			begin := func() {
+				life++
+				h = &Holder{Member: "a", ID: string(rune('a' + life)), Pool: l.spec.Pool}
+			}
+			begin()
+			if n := use(c.uses); n != c.uses {
+				t.Fatalf("%d permits were used; want %d", n, c.uses)
+			}
+			if c.was == secondly(10) {
+				now += second
+			}
+			l.SetLimit(c.is, now)
+			begin() // buckets of the limit as it was hold nothing of what it is now
+			if n := use(100); n != c.now {
+				t.Errorf("%d permits right after the change; want %d", n, c.now)
+			}
+			for i, want := range c.after {
+				now += []int64{6, 6, 60}[i]*second - 6*Every.Microseconds()
+				if n := use(100); n != want {
+					t.Errorf("%d permits %d s later; want %d", n, []int{6, 12, 72}[i], want)
+				}
+			}
+		})
 	}
 }
 

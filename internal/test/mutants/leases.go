@@ -294,4 +294,12 @@ var leaseMutants = []mutant{
 		"queue/internal/store/lease_ask.lua", `if later then asks_at(tonumber(later)) end`, ``,
 		"missing condition", "a tenant's bucket is asked when its time has come", "queue TestNextAsk",
 	},
+	{
+		"internal/partition/ledger.go", `used, version, at := l.owed(now), l.s.Version, l.s.At`, `used, version, at := int64(0), l.s.Version, l.s.At`,
+		"missing write", "what was used of a shared limit counts under another algorithm", "internal/partition TestUseOutlivesTheAlgorithm",
+	},
+	{
+		"internal/limitlua/limits.lua", `local used = not limit.leased and now + s.shift < s.ends and s.spent or 0`, `local used = 0`,
+		"missing write", "what was spent of a budget counts in a queue that leaves it", "queue/internal/store TestLeaseOfFormerLimit",
+	},
 }

@@ -131,21 +131,36 @@ func TestLeaseOutsideItsWindow(t *testing.T) {
 	}
 }
 
-// TestLeaseOfFormerLimit: a bucket whose limit is not leased any more begins with all permits, whatever was spent of what
-// it was leased: the ledger accounts for that.
+// TestLeaseOfFormerLimit: if a limit is not leased any more, what was spent of a quota in its window counts. A rate or a
+// pool begins with all permits: these are leased until there is one partition, whose bucket is written then.
 func TestLeaseOfFormerLimit(t *testing.T) {
 	t.Parallel()
-	for name, text := range map[string]string{
-		"a rate":  leasedText("l", askedAt, askedAt, leasedSpan(5, 0, 300_000, 500_000)...),
-		"a quota": leasedText("q", askedAt, askedAt, 5, 4, 5, ledgerAt, ledgerAt+500_000),
-		"a pool":  leasedText("p", askedAt, askedAt, 5, 4, 5, ledgerAt+500_000, 0, 0),
+	quota := leasedText("q", askedAt, askedAt, 5, 4, 5, ledgerAt, ledgerAt+500_000)
+	for name, c := range map[string]struct {
+		text         string
+		rate, window string // the answers of the one and of the other
+		changes      bool
+	}{
+		"a rate":       {leasedText("l", askedAt, askedAt, leasedSpan(5, 0, 300_000, 500_000)...), "5 0", "5 0", false},
+		"a quota":      {quota, "1 400000", "1 500000", true},
+		"a window ago": {leasedText("q", askedAt, askedAt, 5, 4, 5, ledgerAt-500_000, ledgerAt), "5 0", "5 0", false},
+		"a pool":       {leasedText("p", askedAt, askedAt, 5, 4, 5, ledgerAt+500_000, 0, 0), "5 0", "5 0", false},
 	} {
-		for _, limit := range []limitlua.Spec{leasedRate, leasedQuota} {
+		for limit, want := range map[*limitlua.Spec]string{&leasedRate: c.rate, &leasedQuota: c.window} {
+			limit, stored := *limit, c.text
 			limit.Leased = false
-			// Nothing is taken, so nothing is written.
-			wantAnswers(t, name+" becomes "+limit.Algorithm, limit, askedAt, text, []string{"left 0 0", "earliest 0 5"}, "5 0", text)
+			if c.changes {
+				stored = fmt.Sprintf("r %d 0 100000 1 %d %d 0", askedAt+400_000, askedAt, askedAt)
+				if limit.Algorithm == "fw" {
+					stored = fmt.Sprintf("f %d %d 4 %d %d", askedAt, askedAt+500_000, askedAt, askedAt)
+				}
+			}
+			wantAnswers(t, name+" becomes "+limit.Algorithm, limit, askedAt, c.text, []string{"left 0 0", "earliest 0 5"}, want, stored)
 		}
 	}
+	// Under another algorithm it is leased anew: the ledger knows what was used.
+	empty := fmt.Sprintf("l %d 0 0 1000000 0 0 %d", askedAt, askedAt)
+	wantAnswers(t, "a quota becomes a leased rate", leasedRate, askedAt, quota, []string{"left 0 0"}, "0", empty)
 }
 
 // TestLeaseOfARate: of a rate that was used before it was leased, what is owed still holds back what is leased; of one that
