@@ -99,7 +99,9 @@ func (b *book) ask(a *leaseAsk, now, ahead int64) partition.Answer {
 		return partition.Answer{} // the ledger is of the limit as it was, or will be
 	}
 	ask := a.Ask
-	if !b.budget {
+	if b.budget {
+		ask.Clock = b.of // its time is by that of the queue's first partition
+	} else {
 		if leads && !slices.Equal(of.Calendar, a.Calendar) {
 			of.Calendar, b.unsaved = a.Calendar, true
 		}

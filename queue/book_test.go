@@ -114,6 +114,9 @@ func TestLedgerOfATenantIsKept(t *testing.T) {
 			t.Errorf("the ledger of %+v expires in %v; want %v", c.budget, left, c.most)
 		}
 	}
+	if text := client.Get(ctx, key).Val(); !strings.Contains(text, `"clocks":{"q":`) {
+		t.Errorf("the ledger does not know by the clock of which queue it was asked: %s", text)
+	}
 	client.Del(ctx, key) // it has expired
 	l.books[key].used -= unusedBook + time.Second
 	lease("q:later", limitlua.Limit{Period: day, Location: time.UTC})

@@ -3,6 +3,7 @@ package partition
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -29,7 +30,8 @@ type state struct {
 	Free []Span `json:"free,omitempty"` // given back, in order of time
 	Rate pace   `json:"rate,omitzero"`  // under which Next was reached
 
-	At int64 `json:"at,omitempty"` // the latest time; but of a concurrency limit
+	At     int64            `json:"at,omitempty"`     // the latest time; but of a concurrency limit
+	Clocks map[string]int64 `json:"clocks,omitempty"` // the same by each clock that has a name
 
 	// Of a quota: the window, and what was leased of it to holders that are no more; of a
 	// concurrency limit: Used is not to be leased before End, as it may be in use.
@@ -243,6 +245,9 @@ type Ask struct {
 	// further ahead. It is in the time of the ask, too: that is when the answer arrives, at the latest.
 	Ahead int64 `json:"ahead,omitempty"`
 
+	// Clock names the clock of the time of the ask, if askers have several: those of queues that share a budget.
+	Clock string `json:"clock,omitempty"`
+
 	// Keep is a rate's: the spans of the holder, without what it gives back. If it never asked, the limit was not
 	// leased before, and is used up to their end.
 	Keep []Span `json:"keep,omitempty"`
@@ -284,7 +289,7 @@ func (l *Ledger) Ask(now int64, a Ask) Answer {
 	if l.spec.Pool {
 		now -= a.Ahead // permits are spent when they arrive, which may be sooner
 	}
-	now = l.expire(now, a.Calendar)
+	now = l.expire(now, &a)
 	acc := l.s.Accounts[a.Holder]
 	if acc == nil {
 		acc = &account{Member: a.Member}
@@ -363,10 +368,10 @@ func (l *Ledger) changed(acc *account) {
 }
 
 // expire forgets leases that are over. It returns the time; that of a quota does not go back within a second.
-func (l *Ledger) expire(now int64, calendar []int64) int64 {
+func (l *Ledger) expire(now int64, a *Ask) int64 {
 	if l.spec.Algorithm != "cc" {
-		if now < l.s.At-time.Second.Microseconds() { // the clock was set back
-			l.s.At = now
+		if at, back := l.setBack(now, a.Clock); back {
+			l.s.At = at
 			if l.rated() || l.spec.Pool {
 				l.Lost(now, 0)
 			}
@@ -382,7 +387,7 @@ func (l *Ledger) expire(now int64, calendar []int64) int64 {
 	}
 	if l.spec.Algorithm == "fw" {
 		now = l.s.At
-		l.turn(now, calendar)
+		l.turn(now, a.Calendar)
 	}
 	if l.spec.Algorithm == "cc" && now >= l.s.End {
 		l.s.Used = 0
@@ -403,6 +408,23 @@ func (l *Ledger) expire(now int64, calendar []int64) int64 {
 		}
 	}
 	return now
+}
+
+// setBack reports whether the clock of an ask was set back, and returns what is the latest time then. One that is only
+// behind others was not: the ledger does not go back for it to a window that is over by the others.
+func (l *Ledger) setBack(now int64, clock string) (at int64, back bool) {
+	const wobble = int64(time.Second / time.Microsecond)
+	if clock == "" {
+		return now, now < l.s.At-wobble
+	}
+	if l.s.Clocks == nil {
+		l.s.Clocks = map[string]int64{}
+	}
+	back = now < l.s.Clocks[clock]-wobble
+	if back || now > l.s.Clocks[clock] {
+		l.s.Clocks[clock] = now
+	}
+	return slices.Max(slices.Collect(maps.Values(l.s.Clocks))), back
 }
 
 // turn goes on to another window of a quota. If that is not the next one, because the quota was changed or

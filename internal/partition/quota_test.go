@@ -198,6 +198,48 @@ func TestUseOutlivesTheAlgorithm(t *testing.T) {
 	}
 }
 
+// TestClocksThatDiffer: queues share a budget, and the clocks of some are two seconds behind. What was used of a window by
+// one clock stays used, whoever asks by the other, and after one was set back.
+func TestClocksThatDiffer(t *testing.T) {
+	l, end := NewLedger(perMinute(100)), int64(start-start%minute)
+	now := end - second
+	behind := map[string]int64{"fast": 0, "slow": 2 * second}
+	lives := 0
+	// uses lets a queue that has asked for nothing yet use all that it gets.
+	uses := func(clock string, want int64) {
+		t.Helper()
+		lives++
+		h, got, at := &Holder{Member: string(rune('a' + lives)), ID: string(rune('a' + lives))}, int64(0), now-behind[clock]-end
+		for range 6 {
+			own := now - behind[clock]
+			a := h.Ask(own, Need{Permits: 100, Weight: 1})
+			a.Clock = clock
+			h.Accept(l.Ask(own, a))
+			for ; ; got++ {
+				if slot, ok := h.Spend(own, 0, 1); !ok || slot.Earliest > own {
+					break
+				}
+			}
+			now += Every.Microseconds()
+		}
+		if got != want {
+			t.Errorf("from %s on by the %s clock: %d permits; want %d", time.Duration(at)*time.Microsecond, clock, got, want)
+		}
+	}
+	uses("fast", 100)
+	now = end + second/2
+	uses("fast", 100)
+	uses("slow", 0) // in the window before
+	uses("fast", 0)
+	now = end + 4*second
+	uses("slow", 0)
+	behind["fast"] = 90 * second
+	uses("fast", 0) // in the window before, once more
+	uses("slow", 0)
+	now = end + minute + 4*second
+	uses("slow", 100)
+}
+
 // TestTheFirstGetsAPart: of two members that begin at the same time, the first to ask does not get the whole
 // quota, and by the time that it is used up both have had as much.
 func TestTheFirstGetsAPart(t *testing.T) {

@@ -302,4 +302,12 @@ var leaseMutants = []mutant{
 		"internal/limitlua/limits.lua", `local used = not limit.leased and now + s.shift < s.ends and s.spent or 0`, `local used = 0`,
 		"missing write", "what was spent of a budget counts in a queue that leaves it", "queue/internal/store TestLeaseOfFormerLimit",
 	},
+	{
+		"queue/book.go", `ask.Clock = b.of // its time is by that of the queue's first partition`, ``,
+		"clock", "the ledger of a budget knows by whose clock it is asked", "queue TestLedgerOfATenantIsKept",
+	},
+	{
+		"internal/partition/ledger.go", `if clock == "" {`, `if clock != "-" {`,
+		"clock", "a window of a budget that is over for one queue is over for all", "internal/partition TestClocksThatDiffer",
+	},
 }
