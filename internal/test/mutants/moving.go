@@ -154,4 +154,8 @@ var movingMutants = []mutant{
 		"queue/internal/mover/end.go", `if q.Conformance {`, `if q.Conformance && false {`,
 		"missing write", "the latest calls of a partition that ends are counted", "queue/internal/mover TestCallsOfAPartitionThatEnds",
 	},
+	{
+		"queue/internal/mover/round.go", `case state == "":`, `case state == "-":`,
+		"missing condition", "a tenant does not wait for a damaged job to end", "queue/internal/mover TestMoveBesideADamagedJob",
+	},
 }

@@ -327,18 +327,21 @@ func (m *Mover) idle(ctx context.Context, home string, tenants []string, patienc
 	}
 }
 
-// of calls each with the escaped tenant of every job of a list that is in Redis.
+// of calls each with the escaped tenant of every job of a list that is in Redis. One without a state is damaged: no worker
+// has it, and it is not moved.
 func (m *Mover) of(ctx context.Context, home string, ids []string, each func(id, tenant string)) error {
 	for some := range slices.Chunk(ids, atATime) {
-		groups, err := m.fields(ctx, home, some, "group")
+		tasks, err := m.fields(ctx, home, some, "state", "group")
 		if err != nil {
 			return err
 		}
-		var nameless []string // jobs of asynq's own client, and those that are gone
+		var nameless []string // jobs of asynq's own client
 		for i, id := range some {
-			if groups[i] != "" {
-				each(id, store.ParseLane(groups[i]).Tenant)
-			} else {
+			switch state, group := tasks[i][0], tasks[i][1]; {
+			case state == "":
+			case group != "":
+				each(id, store.ParseLane(group).Tenant)
+			default:
 				nameless = append(nameless, id)
 			}
 		}
@@ -350,7 +353,7 @@ func (m *Mover) of(ctx context.Context, home string, ids []string, each func(id,
 			return err
 		}
 		for i, id := range nameless {
-			if tenant, ok := tenantOf("", messages[i]); ok {
+			if tenant, ok := tenantOf("", messages[i][0]); ok {
 				each(id, tenant)
 			}
 		}
@@ -358,19 +361,26 @@ func (m *Mover) of(ctx context.Context, home string, ids []string, each func(id,
 	return nil
 }
 
-// fields reads a field of tasks; "" for those that do not have it.
-func (m *Mover) fields(ctx context.Context, home string, ids []string, field string) ([]string, error) {
+// fields reads fields of tasks; "" for those that do not have one.
+func (m *Mover) fields(ctx context.Context, home string, ids []string, names ...string) ([][]string, error) {
 	pipe := m.Redis.Pipeline()
-	replies := make([]*redis.StringCmd, len(ids))
+	replies := make([]*redis.SliceCmd, len(ids))
 	for i, id := range ids {
-		replies[i] = pipe.HGet(ctx, asynqwire.Key(home, "t:"+id), field)
+		replies[i] = pipe.HMGet(ctx, asynqwire.Key(home, "t:"+id), names...)
 	}
-	err := store.Execute(ctx, pipe)
-	texts := make([]string, len(ids))
+	wrong := func(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") } // it is no task
+	if _, err := pipe.Exec(ctx); err != nil && !wrong(err) {
+		return nil, err
+	}
+	texts := make([][]string, len(ids))
 	for i, reply := range replies {
-		texts[i] = reply.Val()
+		if err := reply.Err(); err != nil && !wrong(err) {
+			return nil, err
+		}
+		texts[i] = make([]string, len(names))
+		copy(texts[i], store.Texts(reply.Val()))
 	}
-	return texts, err
+	return texts, nil
 }
 
 // without returns what is in all but not in some.
