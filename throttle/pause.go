@@ -57,8 +57,9 @@ func (l *Limiter) pause(ctx context.Context, name, key string, length time.Durat
 	}
 	reason = shown(reason)
 	args := []any{l.clock()}
-	args = append(args, l.appendSpecs(nil, police, 0)[6*i:6*i+6]...)
-	// A waiting leaky bucket and a metering one are one bucket, and the same after a pause.
+	// A leaky bucket that shapes and one that polices share a state. After a pause the meter owes all but one permit, which
+	// the queue would take for slots that were given.
+	args = append(args, l.appendSpecs(nil, shape, 0)[6*i:6*i+6]...)
 	args = append(args, length.Microseconds(), reason)
 	bucket := l.bucket(l.limits[i], key)
 	if _, err := pauseScript.RunUntilDone(ctx, l.client, []string{bucket}, args...); err != nil {

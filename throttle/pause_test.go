@@ -230,3 +230,52 @@ func TestHostilePauses(t *testing.T) {
 		}
 	})
 }
+
+// TestPausesOfAQueue: a queue goes on at the end of its pause, also if the pause was extended, came after another one or
+// was ended early. Its meter starts with one permit then.
+func TestPausesOfAQueue(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		for name, paused := range map[string]func(c *clocked){
+			"once": func(c *clocked) {
+				c.pause(10*time.Second, "429")
+				c.now = c.now.Add(11 * time.Second)
+			},
+			"extended": func(c *clocked) {
+				c.pause(10*time.Second, "429")
+				c.pause(11*time.Second, "429 of another call")
+				c.now = c.now.Add(11 * time.Second)
+			},
+			"again": func(c *clocked) {
+				c.pause(time.Second, "429")
+				c.now = c.now.Add(2 * time.Second)
+				c.pause(time.Second, "429")
+				c.now = c.now.Add(time.Second)
+			},
+			"resumed": func(c *clocked) {
+				c.pause(10*time.Second, "429")
+				c.now = c.now.Add(time.Second)
+				c.resume()
+			},
+		} {
+			c := newClocked(t, client, leaky("10/s", 100))
+			paused(c)
+			if d := c.reserve(1, time.Hour); !d.Allowed || d.Delay != 0 {
+				t.Errorf("%s: %+v after the pause", name, d)
+			}
+			c = newClocked(t, client, leaky("10/s", 100))
+			paused(c)
+			left := int64(1)
+			if name == "once" {
+				left += 10 // a second passed since
+			}
+			for range left {
+				if d := c.take(1); !d.Allowed {
+					t.Errorf("%s: %+v after the pause", name, d)
+				}
+			}
+			if d := c.take(1); d.Allowed || d.RetryAfter != 100*ms {
+				t.Errorf("%s: %+v: a burst after the pause", name, d)
+			}
+		}
+	})
+}

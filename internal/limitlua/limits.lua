@@ -78,7 +78,8 @@
 --            the first seven as in a lease. n and spent only grow. back counts all permits that calls
 --            gave back, and since is when the first of these calls had left of which the ledger may
 --            not know. LEAVING has pairs: a moment, and the permits of calls that leave before it
--- A paused bucket has " !UNTIL REASON" behind its text, or behind the log's "@at".
+-- A paused bucket has " !UNTIL REASON" behind its text, or behind the log's "@at". It is dropped by
+-- the first write after the pause.
 
 local function not_a_bucket(key) error('limits.lua: ' .. key .. ' holds no bucket', 0) end
 
@@ -138,7 +139,8 @@ local function naturals(first, ...)
 end
 
 local function text_write(s, now, text, ends)
-  if s.pause > now then
+  -- One that ends now is kept for the next call, because after a pause a leaky bucket that shapes owes less than one that polices.
+  if s.pause >= now then
     text = text .. string.format(' !%.0f ', s.pause) .. s.why
     ends = math.max(ends, s.pause + size(s.limit))
   end
@@ -377,7 +379,7 @@ function make.rate()
   end
 
   function k.save(s, now)
-    local code = s.plain and not s.detailed and s.pause <= now and s.tat >= PLAIN_FROM + 1e14 and s.tat < PLAIN_FROM + 9e14 and s.limit.code
+    local code = s.plain and not s.detailed and s.pause < now and s.tat >= PLAIN_FROM + 1e14 and s.tat < PLAIN_FROM + 9e14 and s.limit.code
     if code then
       local digits, rate = string.match(code, '^(%d*)(.*)$')
       if digits ~= '' and s.tat - now <= PLAIN_MAX then
@@ -1082,7 +1084,7 @@ function make.log()
 
   function k.save(s, now)
     local head, ends = string.format('@%.0f', s.at) .. back_text(s, now - s.limit.w + 1), s.last + s.limit.w
-    if s.pause > now then
+    if s.pause >= now then
       head, ends = head .. string.format(' !%.0f ', s.pause) .. s.why, math.max(ends, s.pause + s.limit.w)
     end
     -- What a full memory refuses comes first: it must not end half done.
