@@ -99,7 +99,8 @@ type Limit struct {
 	// holds as before, but a call may be refused while shards that it did not ask
 	// have permits, and no call can cost more than a shard holds. On a single Redis
 	// shards only cost time: a refusal asks two of them, and concurrent calls share
-	// fewer round trips. A LeakyBucket cannot be split, nor can one of several limits of a limiter.
+	// fewer round trips. A LeakyBucket and a SlidingWindowCounter cannot be split, nor can one of
+	// several limits of a limiter.
 	// docs/limits.md has the numbers.
 	Shards int
 }
@@ -192,6 +193,8 @@ func (l Limit) faults() (all []*FieldError) {
 		wrong("shards", "%d must be 0 to %d", l.Shards, maxShards)
 	case l.Shards > 1 && l.Algorithm == LeakyBucket:
 		wrong("shards", "a %s cannot be split: it lets calls go one by one, and its shards would do so side by side", LeakyBucket)
+	case l.Shards > 1 && l.Algorithm == SlidingWindowCounter:
+		wrong("shards", "a %s cannot be split: each shard would round its estimate down, so together they would exceed the limit; use a %s, a %s or a %s", SlidingWindowCounter, FixedWindow, SlidingWindowLog, TokenBucket)
 	case l.Shards > 1 && len(all) == 0:
 		if whole := l.whole().Quota(); int64(l.Shards) > whole {
 			wrong("shards", "%d shards for %d permits leave some without any", l.Shards, whole)

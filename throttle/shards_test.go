@@ -70,7 +70,7 @@ func (c *clocked) drain() (n int64) {
 // splittable are limits that can be split, full with so many permits.
 func splittable(most int64) (limits []Limit) {
 	for _, limit := range kinds(most) {
-		if limit.Algorithm != LeakyBucket {
+		if limit.Algorithm != LeakyBucket && limit.Algorithm != SlidingWindowCounter {
 			limits = append(limits, limit)
 		}
 	}
@@ -691,6 +691,8 @@ func TestUsableShards(t *testing.T) {
 		"too few calls":   {inFlightOf(2, 0).split(3), "shards: 3 shards for 2 permits"},
 		"a small window":  {window("2/s", nil).split(3), "shards: 3 shards for 2 permits"},
 		"leaky":           {leaky("100/s", 100).split(2), "shards: a leaky_bucket cannot be split: it lets calls go one by one"},
+		"a counter":       {counted("64/s").split(64), "shards: a sliding_window_counter cannot be split: each shard would round its estimate down, so together they would exceed the limit; use a fixed_window, a sliding_window_log or a token_bucket"},
+		"a log":           {logged("64/s").split(64), ""},
 		"a long period":   {Limit{Name: "x", Algorithm: TokenBucket, Rate: Rate{Count: 7, Period: 200 * day}, Burst: 4, Shards: 2}, "shards: each of 2: rate: "},
 	} {
 		said := test.limit.Validate()
