@@ -95,39 +95,55 @@ func (b *Blocks) take(ctx context.Context, n int64, key string, rate *keyRate) (
 	if d, ok := b.refused(n, key, rate); ok {
 		return d, nil
 	}
-	size := b.sizeOf(key, rate)
-	if n < 1 || size < 2 || n > size {
+	if size := b.sizeOf(key, rate); n < 1 || size < 2 || n > size {
 		return b.ask(ctx, n, key, rate)
 	}
+	d, found, err := b.takeFromBlock(ctx, n, key, rate)
+	if found || err != nil {
+		return d, err
+	}
+	return b.ask(ctx, n, key, rate)
+}
+
+// takeFromBlock takes n permits from the key's block, or fetches a new one. found is false if there is none for this call.
+func (b *Blocks) takeFromBlock(ctx context.Context, n int64, key string, rate *keyRate) (d Decision, found bool, err error) {
 	own, err := b.block(ctx, key)
 	if err != nil {
-		return Decision{}, err
+		return Decision{}, false, err
 	}
 	defer own.leave()
 	if own.left >= n && passed(own.asked, time.Now()) < b.hold {
 		d := own.hand(b.limiter, n)
 		d.Local = true
-		return d, nil
+		return d, true, nil
 	}
 	defer func() {
 		if own.from == nil {
 			b.forget(key, own) // there is no timer for it
 		}
 	}()
+	// A call before this one may have been refused a block meanwhile. If each asked again, they would do so one by one.
+	if d, ok := b.refused(n, key, rate); ok {
+		return d, true, nil
+	}
+	size := b.sizeOf(key, rate)
+	if size < 2 || n > size {
+		return Decision{}, false, nil
+	}
 	// What is left belongs to other calls, so it is given back even if ctx is done.
 	if err := own.giveBack(context.WithoutCancel(ctx)); err != nil {
-		return Decision{}, err
+		return Decision{}, false, err
 	}
 	asked := time.Now()
 	r, err := b.limiter.reserve(ctx, size, 0, []string{key})
 	if err != nil {
-		return Decision{}, err
+		return Decision{}, false, err
 	}
 	if !r.Allowed {
 		rate.block.Store(&blockRefusal{key, size, r.Decision, time.Now()})
 		d, err := b.ask(ctx, n, key, rate) // there may be enough for this one
 		d.Local = false
-		return d, err
+		return d, true, err
 	}
 	rate.admit()
 	own.from, own.left, own.asked = r, size, asked
@@ -137,7 +153,7 @@ func (b *Blocks) take(ctx context.Context, n int64, key string, rate *keyRate) (
 		defer own.lapses.Done()
 		b.end(key, own, r)
 	})
-	return own.hand(b.limiter, n), nil
+	return own.hand(b.limiter, n), true, nil
 }
 
 // ask takes permits for a single call, and remembers if they were refused.

@@ -208,3 +208,43 @@ func TestHottestKeyOwnsItsPlace(t *testing.T) {
 		}
 	})
 }
+
+// TestCrowdBehindARefusedBlock: calls that waited while a block was refused are refused with it, and do not ask one after
+// the other.
+func TestCrowdBehindARefusedBlock(t *testing.T) {
+	inBubbles(t, func(b *bubble) {
+		for _, held := range []bool{false, true} { // whether the process had blocks before
+			c := b.limiter(bucket("1/h", 20))
+			blocks := newBlocks(b.t, c.Limiter, 10, time.Second)
+			if held {
+				get(b.t, blocks, 10)
+				get(b.t, blocks, 10)
+			} else {
+				c.take(20)
+			}
+			before := b.scripts.Load()
+			on := make(chan struct{})
+			b.meets(func(context.Context, redis.Cmder) error { <-on; return nil })
+			var calling sync.WaitGroup
+			for range 64 {
+				calling.Go(func() {
+					if d := get(b.t, blocks, 1); d.Allowed {
+						b.t.Errorf("%+v", d)
+					}
+				})
+			}
+			synctest.Wait()
+			b.meets(nil)
+			close(on)
+			calling.Wait()
+			if sent := b.scripts.Load() - before; sent > 3 { // for a block, and for one call, which the cheap script does not know
+				b.t.Errorf("64 calls behind a block that was refused asked Redis %d times", sent)
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if n := blocks.known(); n != 0 {
+				b.t.Errorf("%d blocks are known", n)
+			}
+		}
+	})
+}
