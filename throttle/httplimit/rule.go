@@ -129,10 +129,10 @@ func ByAPIKey(header string) KeyFunc {
 //
 // A mux sets the pattern of a request when it calls the handler. A middleware around the
 // whole mux runs before that, so it has to ask the mux. For a middleware around single
-// handlers mux may be nil.
+// handlers mux is nil, and the pattern is that of the innermost mux that called it.
 func ByRoute(mux *http.ServeMux) KeyFunc {
 	return func(r *http.Request) (string, error) {
-		if r.Pattern == "" && mux != nil {
+		if mux != nil { // r.Pattern may be that of a mux around this one
 			_, pattern := mux.Handler(r)
 			return pattern, nil
 		}

@@ -93,6 +93,15 @@ func TestByRoute(t *testing.T) {
 	if inside != "GET /users/{id}" {
 		t.Errorf("inside of the mux: %q", inside)
 	}
+	// Of a mux within another one, around which the middleware is, the routes are meant.
+	outer, around := http.NewServeMux(), ""
+	outer.HandleFunc("/users/", func(_ http.ResponseWriter, r *http.Request) { around, _ = ByRoute(mux)(r) })
+	r = httptest.NewRequest("POST", "/users/1", nil)
+	r.Host = "other"
+	outer.ServeHTTP(httptest.NewRecorder(), r)
+	if around != "POST /users/{id}" {
+		t.Errorf("around a mux within another one: %q", around)
+	}
 }
 
 func TestByHost(t *testing.T) {
