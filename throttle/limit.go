@@ -269,6 +269,9 @@ func (l Limit) maxCost(shaping bool) int64 {
 // reports it in a [Decision]: at least 1 for a valid limit. For a limit with shards it
 // is what the smallest of them holds.
 func (l Limit) Quota() int64 {
+	if l.Shards > 1 {
+		l = l.shard(l.Shards - 1)
+	}
 	if l.Algorithm == Concurrency {
 		return l.Concurrency
 	}

@@ -112,6 +112,9 @@ func TestPartsAreTheWhole(t *testing.T) {
 				if limit.Algorithm != Concurrency && flow.Cmp(big.NewRat(most, limit.Rate.Period.Microseconds())) != 0 {
 					t.Errorf("%s: %d parts flow at %v per µs", limit.Name, shards, flow)
 				}
+				if got := split.Quota(); got != last {
+					t.Errorf("%s: Quota of %d parts is %d; want %d", limit.Name, shards, got, last)
+				}
 				want := last
 				if limit.Algorithm == Concurrency {
 					want = 0

@@ -45,8 +45,9 @@
 // the one that refused or, if none did, the one with the fewest permits left. t and
 // X-RateLimit-Reset are seconds from now, so that clocks need not agree: until that limit
 // is full again or, after a refusal, until the same request is admitted. A concurrency
-// limit has neither, because it is unknown when calls in flight end. A limit's name may
-// be any text: bytes other than printable ASCII, and '%', appear as %xx.
+// limit has neither, because it is unknown when calls in flight end. For a
+// limit with shards, q and X-RateLimit-Limit are those of the whole limit, and what remains is
+// that of the shard that answered. A limit's name may be any text: bytes other than printable ASCII, and '%', appear as %xx.
 //
 // A request that is not let through gets a problem+json document (RFC 9457), or what
 // Refuse of [MiddlewareConfig] writes:

@@ -18,6 +18,7 @@ import (
 func policyHeader(limits []throttle.Limit) string {
 	list := make(httpsfv.List, len(limits))
 	for i, limit := range limits {
+		limit.Shards = 0 // clients know nothing of shards
 		item := httpsfv.NewItem(policyName(limit.Name))
 		list[i] = item
 		if limit.Algorithm == throttle.Concurrency {
@@ -64,7 +65,12 @@ func writeDecision(h http.Header, d throttle.Decision, limit throttle.Limit) {
 	inFlight := limit.Algorithm == throttle.Concurrency
 	item := httpsfv.NewItem(policyName(limit.Name))
 	item.Params.Add("r", sfInteger(d.Remaining))
-	h.Set("X-RateLimit-Limit", strconv.FormatInt(d.Quota, 10))
+	quota := d.Quota
+	if limit.Shards > 1 { // it is of the shard that answered
+		limit.Shards = 0
+		quota = limit.Quota()
+	}
+	h.Set("X-RateLimit-Limit", strconv.FormatInt(quota, 10))
 	h.Set("X-RateLimit-Remaining", strconv.FormatInt(d.Remaining, 10))
 	h.Del("X-RateLimit-Reset")
 	if !inFlight {

@@ -31,6 +31,8 @@ func TestPolicyHeader(t *testing.T) {
 		{throttle.Limit{Name: "fast", Algorithm: throttle.TokenBucket, Rate: rate(100, time.Second), Burst: 50}, `"fast";q=50`},
 		{throttle.Limit{Name: "leaky", Algorithm: throttle.LeakyBucket, Rate: rate(1, time.Second), Capacity: 7}, `"leaky";q=7;w=7`},
 		{throttle.Limit{Name: "flying", Algorithm: throttle.Concurrency, Concurrency: 8}, `"flying";q=8;qu="concurrent-requests"`},
+		{throttle.Limit{Name: "shards", Algorithm: throttle.FixedWindow, Rate: rate(1000, time.Minute), Shards: 64}, `"shards";q=1000;w=60`},
+		{throttle.Limit{Name: "shards of a bucket", Algorithm: throttle.TokenBucket, Rate: rate(100, time.Minute), Burst: 20, Shards: 4}, `"shards of a bucket";q=20;w=12`},
 		{throttle.Limit{Name: `a"b\c` + "\nü%", Algorithm: throttle.FixedWindow, Rate: rate(1, time.Second)}, `"a\"b\\c%0a%c3%bc%25";q=1;w=1`},
 		{throttle.Limit{Name: "huge", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1_000_000), Burst: 1 << 50}, `"huge";q=999999999999999;w=1125899907`},
 	}
@@ -73,6 +75,9 @@ func TestWriteDecision(t *testing.T) {
 		}},
 		"refused, for no time at all": {bucket, decision{Quota: 20}, map[string]string{
 			"RateLimit": `"b";r=0;t=1`, "Retry-After": "1",
+		}},
+		"by a shard": {throttle.Limit{Name: "b", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1), Burst: 20, Shards: 4}, decision{Allowed: true, Quota: 5, Remaining: 4}, map[string]string{
+			"RateLimit": `"b";r=4;t=0`, "X-RateLimit-Limit": "20", "X-RateLimit-Remaining": "4",
 		}},
 		"in flight": {flying, decision{Allowed: true, Quota: 2, Remaining: 1, ResetAfter: time.Minute}, map[string]string{
 			"RateLimit": `"f";r=1`, "X-RateLimit-Limit": "2", "X-RateLimit-Remaining": "1", "X-RateLimit-Reset": "", "Retry-After": "",
