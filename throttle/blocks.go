@@ -83,39 +83,42 @@ func (b *Blocks) Take(ctx context.Context, n int64, key string) (Decision, error
 	l := b.limiter
 	began := l.began()
 	rate := b.rates.rate(key)
-	d, err := b.take(ctx, n, key, rate)
+	d, seen, err := b.take(ctx, n, key, rate)
 	if b.size == 0 && d.Allowed {
 		rate.use(key, n)
 	}
-	l.tell(Observation{Decision: d, Err: err, Took: l.since(began)})
+	l.tell(Observation{Decision: seen, Err: err, Took: l.since(began)})
 	return d, err
 }
 
-func (b *Blocks) take(ctx context.Context, n int64, key string, rate *keyRate) (Decision, error) {
+// take returns the decision about a call, and the one that an observer sees: what it says remains is of the limit.
+func (b *Blocks) take(ctx context.Context, n int64, key string, rate *keyRate) (d, seen Decision, err error) {
 	if d, ok := b.refused(n, key, rate); ok {
-		return d, nil
+		return d, d, nil
 	}
-	if size := b.sizeOf(key, rate); n < 1 || size < 2 || n > size {
-		return b.ask(ctx, n, key, rate)
+	if size := b.sizeOf(key, rate); n >= 1 && size >= 2 && n <= size {
+		d, seen, found, err := b.takeFromBlock(ctx, n, key, rate)
+		if found || err != nil {
+			return d, seen, err
+		}
 	}
-	d, found, err := b.takeFromBlock(ctx, n, key, rate)
-	if found || err != nil {
-		return d, err
-	}
-	return b.ask(ctx, n, key, rate)
+	d, err = b.ask(ctx, n, key, rate)
+	return d, d, err
 }
 
 // takeFromBlock takes n permits from the key's block, or fetches a new one. found is false if there is none for this call.
-func (b *Blocks) takeFromBlock(ctx context.Context, n int64, key string, rate *keyRate) (d Decision, found bool, err error) {
+func (b *Blocks) takeFromBlock(ctx context.Context, n int64, key string, rate *keyRate) (d, seen Decision, found bool, err error) {
 	own, err := b.block(ctx, key)
 	if err != nil {
-		return Decision{}, false, err
+		return d, d, false, err
 	}
 	defer own.leave()
 	if own.left >= n && passed(own.asked, time.Now()) < b.hold {
-		d := own.hand(b.limiter, n)
+		d = own.hand(b.limiter, n)
 		d.Local = true
-		return d, true, nil
+		seen = d
+		seen.Quota = 0 // nobody asked how much of the limit is left
+		return d, seen, true, nil
 	}
 	defer func() {
 		if own.from == nil {
@@ -124,26 +127,26 @@ func (b *Blocks) takeFromBlock(ctx context.Context, n int64, key string, rate *k
 	}()
 	// A call before this one may have been refused a block meanwhile. If each asked again, they would do so one by one.
 	if d, ok := b.refused(n, key, rate); ok {
-		return d, true, nil
+		return d, d, true, nil
 	}
 	size := b.sizeOf(key, rate)
 	if size < 2 || n > size {
-		return Decision{}, false, nil
+		return d, d, false, nil
 	}
 	// What is left belongs to other calls, so it is given back even if ctx is done.
 	if err := own.giveBack(context.WithoutCancel(ctx)); err != nil {
-		return Decision{}, false, err
+		return d, d, false, err
 	}
 	asked := time.Now()
 	r, err := b.limiter.reserve(ctx, size, 0, []string{key})
 	if err != nil {
-		return Decision{}, false, err
+		return d, d, false, err
 	}
 	if !r.Allowed {
 		rate.block.Store(&blockRefusal{key, size, r.Decision, time.Now()})
 		d, err := b.ask(ctx, n, key, rate) // there may be enough for this one
 		d.Local = false
-		return d, true, err
+		return d, d, true, err
 	}
 	rate.admit()
 	own.from, own.left, own.asked = r, size, asked
@@ -153,7 +156,7 @@ func (b *Blocks) takeFromBlock(ctx context.Context, n int64, key string, rate *k
 		defer own.lapses.Done()
 		b.end(key, own, r)
 	})
-	return own.hand(b.limiter, n), true, nil
+	return own.hand(b.limiter, n), r.Decision, true, nil
 }
 
 // ask takes permits for a single call, and remembers if they were refused.

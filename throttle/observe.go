@@ -11,7 +11,9 @@ type Observation struct {
 	// Limits are the names of all limits that were asked. The slice must not be changed.
 	Limits []string
 
-	// Decision is the answer; the zero value with Err.
+	// Decision is the answer; the zero value with Err. Of a [Blocks] it says how much of the
+	// limit is left. If the permits came from a block that was there, nobody asked that, and
+	// Quota is 0.
 	Decision Decision
 
 	// Took is how long the answer took, in sum if several were needed, and Waited how

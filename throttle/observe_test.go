@@ -109,7 +109,8 @@ func TestObserverOfWait(t *testing.T) {
 	})
 }
 
-// TestObserverOfBlocksAndShards: what they ask within is not observed.
+// TestObserverOfBlocksAndShards: what they ask within is not observed. What remains is that of the limit, and not known of a
+// call that a block had permits for.
 func TestObserverOfBlocksAndShards(t *testing.T) {
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		o := newObserved(t, client, bucket("1/h", 10))
@@ -120,8 +121,16 @@ func TestObserverOfBlocksAndShards(t *testing.T) {
 		for i := range 12 {
 			d, err := blocks.Take(t.Context(), 1, "k")
 			local := slices.Contains([]int{1, 2, 3, 5, 6, 7, 11}, i) // from a block, or refused before
-			if seen := o.one(); err != nil || d.Allowed != (i < 10) || d.Local != local || seen.Decision != d {
+			seen := o.one()
+			if err != nil || d.Allowed != (i < 10) || d.Local != local || d.Quota != 10 || seen.Decision.Allowed != d.Allowed || seen.Decision.Local != local {
 				t.Errorf("call %d: %+v, %v; observed %+v", i, d, err, seen)
+			}
+			quota, left := int64(10), []int64{6, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0}[i]
+			if local && d.Allowed {
+				quota, left = 0, d.Remaining
+			}
+			if seen.Decision.Quota != quota || seen.Decision.Remaining != left {
+				t.Errorf("call %d: %d of %d permits were observed; want %d of %d", i, seen.Decision.Remaining, seen.Decision.Quota, left, quota)
 			}
 		}
 		if err := blocks.Close(t.Context()); err != nil || len(o.seen) > 0 {

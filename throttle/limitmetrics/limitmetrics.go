@@ -14,7 +14,8 @@
 //	headgate_limiter_wait_seconds{limit}
 //	    For how long calls waited for their slots, without those that did not wait.
 //	headgate_limiter_remaining_ratio{limit}
-//	    What part of the limit its bucket had left after each answer.
+//	    What part of the limit its bucket had left after each answer, without those of blocks,
+//	    which do not know it.
 //	headgate_limiter_answer_seconds{limit}
 //	    How long answers of Redis took.
 package limitmetrics
