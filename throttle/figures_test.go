@@ -94,6 +94,37 @@ func TestFullQueue(t *testing.T) {
 	}
 }
 
+// TestSlotsOfALogAreBounded: slots that were reserved do not make a log longer than 20,000 moments. A call that finds no
+// place is told when there is one.
+func TestSlotsOfALogAreBounded(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		limit := logged("1000/s")
+		c := newClocked(t, client, limit)
+		length := func() int64 { return client.LLen(t.Context(), c.bucket(limit, "k")).Val() - 1 }
+		for i := range 20 {
+			if d := c.reserve(1000, time.Hour); !d.Allowed || d.Delay != time.Duration(i)*time.Second {
+				t.Fatalf("slot %d: %+v", i, d)
+			}
+		}
+		for range 2 {
+			if d := c.reserve(1, time.Hour); d.Allowed || d.Delay != 20*time.Second || d.RetryAfter != time.Second {
+				t.Errorf("%+v; want it refused until the first thousand count no more", d)
+			}
+			c.now = c.now.Add(time.Second - time.Microsecond)
+			if d := c.reserve(1, time.Hour); d.Allowed || d.RetryAfter != time.Microsecond {
+				t.Errorf("%+v; want it refused for another µs", d)
+			}
+			c.now = c.now.Add(time.Microsecond)
+			if d := c.reserve(1000, time.Hour); !d.Allowed || d.Delay != 19*time.Second {
+				t.Errorf("%+v; want the place of the first thousand", d)
+			}
+			if n := length(); n != 20_000 {
+				t.Errorf("%d moments are stored", n)
+			}
+		}
+	})
+}
+
 // TestFarSlotsOfSharedLayers: a far slot of one key's own limit takes its moment
 // of the shared one and all before it.
 func TestFarSlotsOfSharedLayers(t *testing.T) {

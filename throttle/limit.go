@@ -30,7 +30,8 @@ const (
 	FixedWindow Algorithm = "fixed_window"
 
 	// SlidingWindowLog admits exactly Rate.Count in any Rate.Period, that is in
-	// every (t - Period, t]. It stores the moment of each permit, up to 10,000.
+	// every (t - Period, t]. It stores the moment of each permit: Rate.Count is at most
+	// 10,000, and with what was reserved for later there are at most 20,000.
 	SlidingWindowLog Algorithm = "sliding_window_log"
 
 	// SlidingWindowCounter admits what a weighted estimate leaves room for. The

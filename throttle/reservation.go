@@ -211,8 +211,8 @@ const nearby = time.Second
 
 // Wait reserves a slot and sleeps until then. If ctx is done first, the slot is given
 // back and the error of ctx returned. Wait returns a [RefusedError] at once if the slot
-// lies after the deadline of ctx, or if the queue of a leaky bucket is full. Keys and
-// other errors are those of [Limiter.Take].
+// lies after the deadline of ctx, or if the queue of a leaky bucket or the log of a sliding
+// window log is full. Keys and other errors are those of [Limiter.Take].
 //
 // Calls that wait for a single limit go in the order in which they came. A call that
 // waits for several limits, or for a concurrency limit, asks again from time to time,

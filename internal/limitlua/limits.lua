@@ -955,6 +955,10 @@ function make.counter()
   return k
 end
 
+-- A log has the moments of a full window, and of what was reserved for later or charged: no more than this
+-- in all, or a key could fill Redis.
+local LONGEST_LOG = 20000
+
 function make.log()
   local k = {}
 
@@ -1032,6 +1036,12 @@ function make.log()
     for _ = 1, n do s.fresh[#s.fresh + 1] = t end
     s.last, s.at = t, now
     if s.reserves then s.revocable = math.max(s.revocable, t) end
+  end
+
+  function k.place(limit, s, now, _, n)
+    local rank = LONGEST_LOG - n + 1 -- the moment that must be over, from the newest
+    if rank > held(s, s.gone) then return now end
+    return math.max(now, entry(s, rank) + limit.w)
   end
 
   function k.refund(limit, s, now, t, n)
