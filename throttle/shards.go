@@ -16,7 +16,8 @@ const maxShards = 64
 // shardLoad is what a sharded limiter knows of its shards. It has a limiter for each
 // shard; together they never admit more than the whole limit. A call chooses two shards
 // at random and asks the one that had more left in its last answer, and then the other
-// one if that refuses. So a call may be refused although a third shard has permits.
+// one if that refuses or only has a later slot. So a call may be refused although a third
+// shard has permits.
 type shardLoad struct {
 	seed maphash.Seed
 	// left is what each shard had left in its last answer, by a hash of the key.
@@ -129,14 +130,35 @@ func (l *Limiter) reserveSharded(ctx context.Context, n int64, within time.Durat
 		return nil, err
 	}
 	left, first, second := l.two(keys[0])
+	ask := func(i int, within time.Duration) (*Reservation, error) {
+		r, err := l.shards[i].Reserve(ctx, n, within, part(keys[0], i))
+		if err == nil {
+			// If neither has permits left, the one whose slots are nearer is better.
+			left[i].Store(r.Remaining - r.Delay.Microseconds())
+		}
+		return r, err
+	}
+	if within > 0 && l.limits[0].Algorithm != Concurrency {
+		// No later slot is taken in one while the other one has permits. One that had none in its last answer is not
+		// asked for that: if all calls wait, each takes one round trip.
+		for _, i := range []int{first, second} {
+			if left[i].Load() < n {
+				continue
+			}
+			if r, err := ask(i, 0); err != nil || r.Allowed {
+				return r, err
+			}
+		}
+		if left[second].Load() > left[first].Load() {
+			first, second = second, first
+		}
+	}
 	var refused *Reservation
 	for _, i := range []int{first, second} {
-		r, err := l.shards[i].Reserve(ctx, n, within, part(keys[0], i))
+		r, err := ask(i, within)
 		if err != nil {
 			return nil, err
 		}
-		// If neither has permits left, the one whose slots are nearer is better.
-		left[i].Store(r.Remaining - r.Delay.Microseconds())
 		if r.Allowed {
 			return r, nil
 		}

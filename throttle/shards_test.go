@@ -422,6 +422,36 @@ func TestRefusalOfShards(t *testing.T) {
 	})
 }
 
+// TestNearSlotsOfShards: no later slot is taken in a shard while the other one that was chosen has permits, and a slot of
+// two that are known to have none takes one round trip.
+func TestNearSlotsOfShards(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr()})
+	defer client.Close()
+	watch := &gate{}
+	client.AddHook(watch)
+	for range 8 { // whichever is asked first
+		c := newSplit(t, client, bucket("2/h", 20), 2)
+		if _, err := c.shards[0].Take(t.Context(), 10, part("k", 0)); err != nil { // as another process, so that this one does not know it
+			t.Fatal(err)
+		}
+		for i := range 10 {
+			if d := c.reserve(1, 24*time.Hour); !d.Allowed || d.Delay != 0 {
+				t.Fatalf("slot %d: %+v", i, d)
+			}
+		}
+		for i := range 4 {
+			before := watch.trips.Load()
+			d := c.reserve(1, 24*time.Hour)
+			if !d.Allowed || d.Delay < time.Hour || d.Delay > 3*time.Hour {
+				t.Fatalf("slot %d: %+v", 10+i, d)
+			}
+			if n := watch.trips.Load() - before; i > 0 && n != 1 {
+				t.Errorf("slot %d took %d round trips", 10+i, n)
+			}
+		}
+	}
+}
+
 // TestPeekOfShards: it adds up what the parts have, admits what any of them does,
 // and changes nothing.
 func TestPeekOfShards(t *testing.T) {
