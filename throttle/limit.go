@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/headgate/headgate/internal/limitlua"
 )
@@ -62,7 +63,7 @@ const (
 // Limit is a rule for the calls of one key. The zero Limit is not valid: Name,
 // Algorithm, and either Rate or Concurrency are required. [New] validates limits.
 type Limit struct {
-	// Name identifies the limit in answers and in Redis: 1 to 64 bytes. A limit
+	// Name identifies the limit in answers and in Redis: 1 to 64 bytes of UTF-8. A limit
 	// with another name has new buckets.
 	Name string
 
@@ -142,6 +143,9 @@ func (l Limit) faults() (all []*FieldError) {
 	}
 	if len(l.Name) > 64 {
 		wrong("name", "must be at most 64 bytes")
+	}
+	if !utf8.ValidString(l.Name) {
+		wrong("name", "must be valid UTF-8, because it is a label of metrics; encode it, or use ASCII")
 	}
 	switch {
 	case l.Algorithm == "":

@@ -29,9 +29,10 @@ type Observation struct {
 
 // WithObserver returns a limiter over the limits and buckets of l that calls observe after
 // each Take, Reserve and Wait; so does a [Blocks] that is made with it. observe is called
-// by the goroutine of the call, so it must be quick. Package limitmetrics has one that
-// counts. Not observed are Peek, and calls that end because they are invalid
-// ([CostError]) or because their context is cancelled.
+// by the goroutine of the call, so it must be quick, and it must not panic, or the permits
+// of the call are lost. Package limitmetrics has one that counts. Not observed are Peek,
+// and calls that end because they are invalid ([CostError]) or because their context is
+// cancelled.
 func (l *Limiter) WithObserver(observe func(Observation)) *Limiter {
 	observed := l.WithClock(l.now)
 	observed.observe = observe

@@ -78,6 +78,7 @@ func TestLimitValidate(t *testing.T) {
 	for want, limit := range map[string]Limit{
 		"name: required":                                                    {Algorithm: TokenBucket, Rate: PerSecond(1)},
 		"name: must be at most 64":                                          {Name: strings.Repeat("x", 65), Algorithm: TokenBucket, Rate: PerSecond(1)},
+		"name: must be valid UTF-8":                                         {Name: "caf\xe9", Algorithm: TokenBucket, Rate: PerSecond(1)},
 		"algorithm: required":                                               {Name: "x", Rate: PerSecond(1)},
 		"algorithm: \"gcra\" must be":                                       {Name: "x", Algorithm: "gcra", Rate: PerSecond(1)},
 		"rate: required: COUNT/PERIOD, such":                                {Name: "x", Algorithm: TokenBucket},

@@ -126,6 +126,9 @@ func (m *Middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 
 	began := time.Now()
 	decision, held, err := m.decide(r, set, keys)
+	if held != nil && held.Allowed { // from here on, because an observer may panic, too
+		defer m.tell(r, held.Release)
+	}
 	m.saw(r, set, throttle.Observation{Decision: decision, Err: err, Took: time.Since(began)})
 	costErr, costly := errors.AsType[*throttle.CostError](err)
 	switch {
@@ -149,9 +152,6 @@ func (m *Middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 			m.refuse(w, r, overLimit(decision, limit))
 			return
 		}
-	}
-	if held != nil {
-		defer m.tell(r, held.Release)
 	}
 	next.ServeHTTP(w, r)
 }

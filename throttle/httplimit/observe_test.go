@@ -56,6 +56,54 @@ func TestObserveMiddleware(t *testing.T) {
 	}
 }
 
+// TestObserverPanics: a permit of a concurrency limit comes back also if the observer panics, which a server survives.
+func TestObserverPanics(t *testing.T) {
+	client := redistest.Shared(t).Client()
+	provider := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer provider.Close()
+	panics := true
+	observe := func(o throttle.Observation) {
+		if panics {
+			panic("the observer")
+		}
+		if !o.Decision.Allowed {
+			t.Errorf("%+v", o)
+		}
+	}
+	m := mustMiddleware(t, client, MiddlewareConfig{Rules: []Rule{{Limit: atOnce("requests", 1), Key: Everyone}}, Observe: observe}).Wrap(&ok{})
+	transport := mustTransport(t, client, TransportConfig{Rules: []Rule{{Limit: atOnce("calls", 1), Key: Everyone}}, Observe: observe, MaxWait: time.Second})
+	for name, call := range map[string]func(){
+		"middleware": func() {
+			m.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "GET", "/", nil))
+		},
+		"transport": func() {
+			r, err := http.NewRequestWithContext(t.Context(), "GET", provider.URL, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp, err := transport.RoundTrip(r); err != nil {
+				t.Error(err)
+			} else {
+				resp.Body.Close()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			panics = true
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Error("the observer did not panic")
+					}
+				}()
+				call()
+			}()
+			panics = false
+			call()
+		})
+	}
+}
+
 // TestObserveTransport: each call is observed once, with the time until its slot.
 func TestObserveTransport(t *testing.T) {
 	provider := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

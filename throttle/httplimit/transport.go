@@ -169,6 +169,12 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	case tooFar:
 		seen.Decision, seen.Err = waitErr.Decision, nil
 	}
+	kept := false // by the response
+	defer func() {
+		if slot != nil && set.holds && !kept {
+			t.tell(r, slot.Release)
+		}
+	}()
 	t.saw(r, set, seen)
 	if err != nil {
 		_, costly := errors.AsType[*throttle.CostError](err)
@@ -183,13 +189,12 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		if slot != nil && !sent {
 			t.tell(r, slot.Cancel)
-		} else if slot != nil && set.holds {
-			t.tell(r, slot.Release)
 		}
 		return nil, err
 	}
 	t.listen(r, set, keys, resp)
 	if slot != nil && set.holds {
+		kept = true
 		httpcall.WhenRead(resp, func() { t.tell(r, slot.Release) })
 	}
 	return resp, nil
