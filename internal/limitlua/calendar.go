@@ -56,7 +56,8 @@ func startOf(y int, m time.Month, d int, loc *time.Location) time.Time {
 			start = t // the change before t skipped it
 		}
 		_, until := t.ZoneBounds()
-		if until.IsZero() || start.Before(until) {
+		// From 2038 on ZoneBounds ends leap years a day early, and for the day after that it returns a moment before t.
+		if until.IsZero() || start.Before(until) || !until.After(t) {
 			return start.In(loc)
 		}
 		t = until
