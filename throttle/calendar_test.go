@@ -1,10 +1,16 @@
 package throttle
 
 import (
+	"context"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
+
+	"github.com/headgate/headgate/internal/test/redistest"
 )
 
 func location(t *testing.T, name string) *time.Location {
@@ -74,4 +80,51 @@ func TestEveryMomentHasOneWindow(t *testing.T) {
 			t.Fatalf("%v in %v: not within its windows %v", now.In(loc), loc, starts)
 		}
 	})
+}
+
+// lastStarts is a hook that counts the starts of windows in the latest script.
+type lastStarts struct{ n int }
+
+func (s *lastStarts) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (s *lastStarts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (s *lastStarts) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		s.n = 0
+		for _, arg := range cmd.Args()[2:] { // after the name or text of the script
+			if text, ok := arg.(string); ok {
+				s.n += strings.Count(text, ",")
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// TestCalendarsAreShort: a script gets the windows up to the latest slot that it may give, and no more.
+func TestCalendarsAreShort(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr()})
+	defer client.Close()
+	starts := &lastStarts{}
+	client.AddHook(starts)
+	for rate, most := range map[string]int{"1/day": 372, "1/week": 58, "1/month": 19} {
+		c := newClocked(t, client, window(rate, location(t, "Europe/Berlin")))
+		c.now = time.Date(2026, 1, 31, 23, 59, 0, 0, time.UTC)
+		r := c.book(1, maxWithin)
+		if starts.n > most {
+			t.Errorf("%s: %d windows for a slot within a year; want at most %d", rate, starts.n, most)
+		}
+		c.cancel(r)
+		if starts.n > 6 {
+			t.Errorf("%s: %d windows to give a slot back that goes now", rate, starts.n)
+		}
+		limit := c.limits[0]
+		for _, within := range []time.Duration{0, day, 7 * day, 28 * day, 31 * day, maxWithin} {
+			all := strings.Split(strings.TrimSuffix(c.calendar(limit, within), ","), ",")
+			if last, err := strconv.ParseInt(all[len(all)-1], 10, 64); err != nil || last <= c.now.Add(within).UnixMicro() {
+				t.Errorf("%s: the windows for a slot within %v end before it: %v", rate, within, all)
+			}
+		}
+	}
 }

@@ -342,8 +342,13 @@ func (l *Limiter) appendSpecs(args []any, mode int, within time.Duration) []any 
 }
 
 func (l *Limiter) calendar(limit Limit, within time.Duration) string {
+	shortest := limit.Rate.Period
+	if limit.Rate.Months > 0 {
+		shortest = 28 * day
+	}
 	var b strings.Builder
-	for _, start := range limit.lua().Windows(l.time(), 3+int(within/day)) {
+	// Three are the ends of the current window and of two after it: this clock may be behind that of Redis.
+	for _, start := range limit.lua().Windows(l.time(), 3+int(within/shortest)) {
 		b.WriteString(strconv.FormatInt(start, 10))
 		b.WriteByte(',')
 	}

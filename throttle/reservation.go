@@ -163,7 +163,7 @@ func (r *Reservation) end(ctx context.Context, actual int64, run runScript) erro
 	actual = min(actual, exact/4)
 	args := make([]any, 0, 6+7*len(l.limits))
 	args = append(args, l.clock(), len(l.limits))
-	args = l.appendSpecs(args, shape, c.within)
+	args = l.appendSpecs(args, shape, r.Delay)
 	args = append(args, c.id, c.n, actual, r.At.UnixMicro())
 	for _, mark := range c.marks {
 		args = append(args, mark)
