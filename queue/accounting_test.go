@@ -335,7 +335,7 @@ func (m *accounting) late(t *testing.T) {
 		}
 		granted := m.now()
 		reply, err := store.SlotScript.Run(context.Background(), m.client, store.ScriptKeys(modelQueue), modelQueue, (2 * store.Horizon).Microseconds(), inHand.Microseconds(), "",
-			j.id, j.owner, j.tenant, "", "call", 1, fmt.Sprintf("tokens=%d;", j.tokens), time.Minute.Microseconds())
+			j.id, j.owner, j.tenant, "", "call", 1, fmt.Sprintf("tokens=%d;", j.tokens), time.Minute.Microseconds(), store.Endless)
 		if err != nil {
 			t.Fatal(err)
 		}

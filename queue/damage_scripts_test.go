@@ -74,7 +74,7 @@ func damagedScripts(client *redis.Client) []damagedScript {
 	add("slot", func(ctx context.Context, pick *rand.Rand, s sight) error {
 		ids := append(at(pick, s, "active"), "nobody")
 		return eval(ctx, store.SlotScript, (2 * store.Horizon).Microseconds(), inHand.Microseconds(), windows(ctx, pick),
-			ids[0], owner(s, ids[0]), "a", "", "call", "1", "tokens=3", time.Minute.Microseconds())
+			ids[0], owner(s, ids[0]), "a", "", "call", "1", "tokens=3", time.Minute.Microseconds(), store.Endless)
 	})
 	add("settle", func(ctx context.Context, pick *rand.Rand, s sight) error {
 		args := []any{windows(ctx, pick), pickup.Microseconds(), "2026-01-01", 1800000000}

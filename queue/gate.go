@@ -97,6 +97,7 @@ const (
 	answerCrashed answer = "crashed" // the job's workers died several times during its call
 	answerPark    answer = "park"    // the job cannot go now
 	answerGone    answer = "gone"    // another worker has the job
+	answerLate    answer = "late"    // nobody waits for the answer any more
 )
 
 // grant is what hand.lua or slot.lua returns about a job of this worker.
@@ -158,7 +159,7 @@ func (g *gate) known(kind string) string {
 }
 
 // newSlot asks for a slot near now until Redis answers. A lost reply may waste a slot, but
-// never leads to two calls.
+// never leads to two calls. A request that arrives after its time does nothing.
 func (g *gate) newSlot(ctx context.Context, job *Running, missed int) (grant, error) {
 	for {
 		slot, err := g.askSlot(ctx, job, missed)
@@ -179,7 +180,7 @@ func (g *gate) askSlot(ctx context.Context, job *Running, missed int) (grant, er
 		defer cancel()
 		sent = boottime.Now()
 		reply, err = store.SlotScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), g.queue, (2 * store.Horizon).Microseconds(), slotLasts(missed).Microseconds(), calendars,
-			job.ID, job.owner, job.tenant(), job.attributes, job.kind(), job.Cost, job.costs, g.lease.Microseconds())
+			job.ID, job.owner, job.tenant(), job.attributes, job.kind(), job.Cost, job.costs, g.lease.Microseconds(), g.clock.now().Add(store.Timeout).UnixMicro())
 		return err
 	})
 	if err != nil {
@@ -198,11 +199,17 @@ func (g *gate) askSlot(ctx context.Context, job *Running, missed int) (grant, er
 		return grant{}, err
 	}
 	g.clock.observe(now, sent, boottime.Now())
+	if slot.answer == answerLate {
+		return grant{}, errLate
+	}
 	slot.slot = g.clock.slot(earliest, latest)
 	return slot, nil
 }
 
-var errStopping = errors.New("the worker is stopping")
+var (
+	errStopping = errors.New("the worker is stopping")
+	errLate     = errors.New("the answer came too late, or redis's clock was set forward")
+)
 
 // pauseAfter logs an error of Redis and waits before the next try. It returns an error if
 // the run ends or the worker stops meanwhile.

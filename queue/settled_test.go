@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
@@ -43,8 +44,14 @@ func (r *rig) giveBack(t *testing.T, ids ...string) {
 // slotOf asks for a slot directly, and returns the answer and the reason.
 func (r *rig) slotOf(t *testing.T, id string) string {
 	t.Helper()
+	return r.slotUntil(t, id, store.Endless)
+}
+
+// slotUntil asks as one who waits until a moment of Redis's clock, in µs.
+func (r *rig) slotUntil(t *testing.T, id string, until int64) string {
+	t.Helper()
 	reply, err := store.SlotScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, (2 * store.Horizon).Microseconds(), inHand.Microseconds(), "",
-		id, "w:1", "a", "", "call", 1, "", time.Minute.Microseconds())
+		id, "w:1", "a", "", "call", 1, "", time.Minute.Microseconds(), until)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,6 +160,39 @@ func TestSlotWaitsForAPause(t *testing.T) {
 	}
 }
 
+// TestLateRequestForASlot: a request that arrives when nobody waits for it any more takes nothing from the call that goes
+// by the answer to the next one.
+func TestLateRequestForASlot(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(inFlight(1, "tenant"), perTenant(10)), nil)
+	client := r.server.Client()
+	id := r.add(t, nil)
+	r.round(t, r.dispatcher())
+	client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "state", "active", "hg_owner", "w:1")
+	if got := r.slotOf(t, id); got != "go" {
+		t.Fatalf("it has its slot: %s", got)
+	}
+	all := func() string {
+		return fmt.Sprint(client.HGetAll(t.Context(), asynqwire.Key(r.queue, "t:"+id)).Val(), client.Get(t.Context(), store.Key(r.queue, "b:tenant:a")).Val(),
+			client.ZRange(t.Context(), store.Key(r.queue, "permits:x:a"), 0, -1).Val())
+	}
+	before := all()
+	client.HSet(t.Context(), store.Key(r.queue, "pauses"), "a", fmt.Sprint(time.Now().Add(time.Hour).UnixMicro(), " operator why"))
+	if got := r.slotUntil(t, id, 1); got != "late" || all() != before {
+		t.Errorf("%s, and it changed\n%s to\n%s", got, before, all())
+	}
+	// A worker says until when it waits.
+	g := &gate{queue: r.queue, redis: client, clock: &redisClock{redis: client, queue: r.queue}, limits: &effective.Calendars{Queue: r.queue, Redis: client}}
+	g.clock.observe(time.Now().Add(-time.Hour).UnixMicro(), boottime.Now(), boottime.Now())
+	job := &Running{ID: id, owner: "w:1"}
+	if _, err := g.askSlot(t.Context(), job, 0); err != errLate {
+		t.Errorf("a worker whose clock is an hour behind: %v", err)
+	}
+	if slot, err := g.askSlot(t.Context(), job, 0); err != nil || slot.answer != answerPark {
+		t.Errorf("when it knows the time: %v, %v", slot.answer, err)
+	}
+}
+
 // TestRecoverLeavesOtherRuns: a job is recovered only from the run that was seen.
 func TestRecoverLeavesOtherRuns(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
@@ -257,7 +297,7 @@ func TestSlotOfAnotherLane(t *testing.T) {
 	id := r.add(t, nil)
 	r.hold(t, id, "w:1")
 	reply, err := store.SlotScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, time.Second.Microseconds(), inHand.Microseconds(), "",
-		id, "w:1", "a", ";endpoint=h:1", "call", 1, "", time.Minute.Microseconds())
+		id, "w:1", "a", ";endpoint=h:1", "call", 1, "", time.Minute.Microseconds(), store.Endless)
 	if err != nil || reply.([]any)[0] != "go" {
 		t.Fatal(reply, err)
 	}
@@ -309,7 +349,7 @@ func slotOfALease(t *testing.T, server *redistest.Redis) {
 			t.Fatal(err)
 		}
 		reply, err := store.SlotScript.Run(t.Context(), l.client, store.ScriptKeys(home), home, (2 * store.Horizon).Microseconds(), store.Horizon.Microseconds(), "",
-			id, "w:1", "a", "", "call", 1, "", time.Minute.Microseconds())
+			id, "w:1", "a", "", "call", 1, "", time.Minute.Microseconds(), store.Endless)
 		if err != nil || reply.([]any)[0] != want {
 			t.Fatalf("%d permits: %v, %v; want %s", permits, reply, err, want)
 		}

@@ -5,16 +5,18 @@
 -- ARGV[2]   near_us: how far ahead of now the slot may be
 -- ARGV[3]   pickup_us: how long after its earliest moment the call may still begin
 -- ARGV[4]   calendars as JSON, '' for none
--- ARGV[5..] id, owner, tenant, attributes, kind, cost, costs (as for enqueue), and lease_us:
---           how long the call of a probe may take
+-- ARGV[5..] id, owner, tenant, attributes, kind, cost, costs (as for enqueue), lease_us: how long the call of a probe
+--           may take, and until_us: when the worker waits no longer for the answer
 -- Returns   {answer, earliest_us, latest_us, now_us}; for 'go' also {flags}: 2 and 4, see
 --           dispatch.lua; for 'park' also {reason, limit}
 --   answer  'go' | 'park' its slot is too far ahead: it is back in its lane | 'gone' it does
---           not belong to this worker any more | 'done' and 'failed' an earlier run ended it
+--           not belong to this worker any more | 'done' and 'failed' an earlier run ended it | 'late' the worker does
+--           not wait any more, and may have asked again: this would take away what it got then
 --   reason  'pause' | 'window' | 'limit' or 'concurrency', and the limit's name
 -- Bound: one job, and the limits of its lane.
 -- Full memory: it runs (allow-oom). It replaces a slot, or sends a job back to its lane.
 local now = clock()
+if now > tonumber(ARGV[13]) then return {'late', 0, 0, int(now)} end
 local id, owner, tenant, attributes, kind = unpack(ARGV, 5, 9)
 local near, latest, lease = now + tonumber(ARGV[2]), now + tonumber(ARGV[3]), tonumber(ARGV[12])
 local key = task_key(id)
