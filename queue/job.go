@@ -32,8 +32,9 @@ type Job struct {
 	KeyUntil KeyUntil
 
 	// KeyWindow keeps Key taken for a fixed time from enqueueing, whatever happens to
-	// the job: 1 s to 30 days. 0 means that KeyUntil applies. Only one of the two can
-	// be set.
+	// the job: 1 s to 30 days. Once that is deleted, a job with another kind or payload
+	// under the key is no [ErrConflict]: it is not enqueued, as the same one is not. 0 means
+	// that KeyUntil applies. Only one of the two can be set.
 	KeyWindow time.Duration
 
 	// Priority puts the job before jobs of lower priority of the same tenant, never
