@@ -194,7 +194,7 @@ func TestReserveOfAnAdaptiveLimit(t *testing.T) {
 local now, all = clock(), {}
 local found = lane_limits(lane_name('a', ''), now, ARGV[2] == 'direct')
 if ARGV[3] == '429' then
-  pause_all(found.own, now, now, 'too fast')
+  pause_all(found.own, now, now - 1, 'too fast') -- it is over
 elseif ARGV[3] ~= '' then
   hear(found, now, ARGV[3])
 end
