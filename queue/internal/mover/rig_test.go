@@ -123,8 +123,8 @@ func fill(t *testing.T, server *redistest.Server, n int) {
 	home = partition.Layout{Queue: "q", N: n}.Home(tenant(5))
 	client.Set(ctx, store.Key(home, "adapt:tenant:"+rediskey.Escape(tenant(5))), "512 1024 1795000000000000 1024 0", time.Hour)
 	home = partition.Layout{Queue: "q", N: n}.Home(tenant(6))
-	calls := store.Key(home, "permits:calls:"+rediskey.Escape(tenant(6)))
-	client.ZAdd(ctx, calls, redis.Z{Score: 1_995_000_000_000_000, Member: "*a direct call"}, redis.Z{Score: 1_995_000_000_000_001, Member: "*another one"})
+	calls, lapse := store.Key(home, "permits:calls:"+rediskey.Escape(tenant(6))), time.Now().Add(time.Hour).UnixMicro()
+	client.ZAdd(ctx, calls, redis.Z{Score: float64(lapse), Member: "*a direct call"}, redis.Z{Score: float64(lapse + 1), Member: "*another one"})
 	client.Expire(ctx, calls, time.Hour)
 }
 
