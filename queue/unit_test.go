@@ -76,7 +76,9 @@ func TestJudge(t *testing.T) {
 		{unknown{}, last, true, lifecycle.Unknown, 0},
 		{errors.Join(permanent{}, unknown{}), job, true, lifecycle.Unknown, 0},
 		{errors.New("500"), &Running{Attempt: 3, MaxAttempts: 3, Unsure: true}, true, lifecycle.Unknown, 0},
-		{permanent{}, &Running{Attempt: 3, MaxAttempts: 3, Unsure: true}, true, lifecycle.Archived, 0}, // the provider knows the key
+		{permanent{}, &Running{Attempt: 3, MaxAttempts: 3, Unsure: true}, true, lifecycle.Archived, 0},                                              // the provider knows the key
+		{said{text: "no account", permanent: true, uncalled: true}, &Running{Attempt: 2, MaxAttempts: 3, Unsure: true}, true, lifecycle.Unknown, 0}, // nobody was asked
+		{said{text: "no account", permanent: true, uncalled: true}, job, true, lifecycle.Archived, 0},
 	}
 	for _, test := range tests {
 		v := judge(test.err, test.job, &handler{repeatUnknown: test.repeat, backoff: defaultBackoff}, now)

@@ -440,7 +440,7 @@ func (f *forecast) confidence(l *lane, at float64, lanes int) Confidence {
 		}
 		spec := f.spec(i, l)
 		a, grows := spec.Algorithm, spec != f.limits.Spec(i, l.Tenant)
-		rough = rough || grows || a == "cc" || a == "sl" || l.buckets[i] >= 0 && f.adapted(i, l) < 1
+		rough = rough || grows || a == "cc" || a == "sl" || spec.Leased || l.buckets[i] >= 0 && f.adapted(i, l) < 1
 	}
 	if rough {
 		return Rough

@@ -303,6 +303,7 @@ func (f *forecast) model(subjects ...subject) (*fluid.Model, []*fluid.Member, er
 			class = binary.AppendVarint(class, int64(-1-j))
 			class = binary.LittleEndian.AppendUint64(class, math.Float64bits(b.Rate))
 			class = binary.LittleEndian.AppendUint64(class, math.Float64bits(b.Max))
+			class = binary.LittleEndian.AppendUint64(class, math.Float64bits(b.Period))
 			class = binary.AppendVarint(class, int64(math.Floor(b.Level/max(1, b.Max/64, math.Ldexp(1, size)/64))))
 			if len(b.Opens) > 0 {
 				class = binary.AppendVarint(class, int64(b.Opens[0]*1000))
