@@ -96,7 +96,7 @@ func (a *API) try(r *request) (answer, error) {
 	return answer{body: trialOf(t)}, nil
 }
 
-// parseLimits reads a limits file, and reports all its mistakes with their lines.
+// parseLimits reads a limits file, and reports its first mistakes with their lines.
 func parseLimits(text string) (limits.Set, error) {
 	set, err := limitsfile.Parse([]byte(text))
 	mistakes, ok := errors.AsType[*limitsfile.Error](err)
@@ -107,14 +107,16 @@ func parseLimits(text string) (limits.Set, error) {
 		return set, err
 	}
 	p := newProblem(http.StatusBadRequest, codeInvalid, "The limits file has mistakes.")
+	var fields []fieldError
 	for _, mistake := range mistakes.Problems {
 		field := "file"
 		if mistake.Line > 0 {
 			field = fmt.Sprintf("file:%d", mistake.Line)
 		}
 		mistake.Line = 0
-		p.Errors = append(p.Errors, fieldError{field, check.Printable(mistake.String(), maxMistake)})
+		fields = append(fields, fieldError{field, check.Printable(mistake.String(), maxMistake)})
 	}
+	p.Errors, _ = listed(fields, "", check.MaxErrors)
 	return limits.Set{}, p
 }
 

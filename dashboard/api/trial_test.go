@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/test/arrivals"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/throttle"
@@ -41,6 +42,10 @@ func TestTrial(t *testing.T) {
 	r.want(400, `{"field":"queue","reason":"the proposed limits have no queue`, "POST", at+"/trial", `{"file":"queues: {other: {}}"}`)
 	r.want(400, `"errors":[{"field":"file:1",`, "POST", at+"/trial", `{"file":"queues: {`+r.queue+`: {limits: [{name: tenant, rate: 1/s}]}}"}`)
 	r.want(400, `"field":"file:3","reason":"`, "POST", at+"/trial", `{"file":"queues:\n  `+r.queue+`:\n    limitz: []\n"}`)
+	many := r.want(400, `"detail":"The limits file has mistakes."`, "POST", at+"/trial", `{"file":"queues: {`+r.queue+`: {`+strings.Repeat("x, ", 10_000)+`}}"}`)
+	if listed := many.get(t, "errors").([]any); len(listed) != check.MaxErrors+1 || !strings.Contains(many.body, check.AndMore) {
+		t.Errorf("%d of 10,000 mistakes are listed: %.300s", len(listed), many.body)
+	}
 	r.want(413, "1048576", "POST", at+"/trial", `{"file":"`+strings.Repeat(" ", maxLimitsFile)+`"}`)
 	// Others do not wait for two that take long.
 	r.api.trials.taken = maxTrials

@@ -4,7 +4,9 @@ package check
 
 import (
 	"fmt"
+	"iter"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,10 +57,27 @@ const (
 	AndMore   = "this is invalid too, and there may be more"
 )
 
+// maxCandidates is among how many names [Suggest] looks for a similar one.
+const maxCandidates = 1000
+
+// SuggestAmong is [Suggest] with names in any order.
+func SuggestAmong(word string, names iter.Seq[string]) string {
+	var candidates []string
+	for name := range names {
+		if len(candidates) == maxCandidates {
+			return "" // before they are all sorted, which takes long for many words
+		}
+		candidates = append(candidates, name)
+	}
+	slices.Sort(candidates)
+	return Suggest(word, candidates)
+}
+
 // Suggest returns `; did you mean "…"?` with the candidate most like word, or "" if none is
-// similar. Words that are longer than any name are not compared, because that takes long.
+// similar. Words that are longer than any name, and more than 1,000 candidates, are not compared,
+// because that takes long.
 func Suggest(word string, candidates []string) string {
-	if len(word) > MaxTenant {
+	if len(word) > MaxTenant || len(candidates) > maxCandidates {
 		return ""
 	}
 	best, least := "", len(word)/3+2

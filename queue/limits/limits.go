@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"reflect"
@@ -408,7 +409,15 @@ func (l Set) Validate() error {
 			}
 		}
 	}
+	// like suggests a name for the first mistakes only: each suggestion takes a while.
+	like := func(word string, names iter.Seq[string]) string {
+		if len(errs) >= check.MaxErrors {
+			return ""
+		}
+		return check.SuggestAmong(word, names)
+	}
 	kinds := map[string]string{}
+	budgets := map[string]budget{}
 	queues := slices.Sorted(maps.Keys(l.Queues))
 	for _, name := range queues {
 		q, path := l.Queues[name], "queues."+name
@@ -446,21 +455,31 @@ func (l Set) Validate() error {
 			wrong(path+".partitions", "leave it out, or max_queue and max_queue_bytes: partitions do not count together")
 		}
 		for _, kind := range slices.Sorted(maps.Keys(q.SendWindows)) {
-			if kind != AllKinds && !slices.Contains(q.Kinds, kind) {
-				wrong(path+".send_windows."+kind, "must be a kind of this queue, or %q for all of them%s", AllKinds, check.Suggest(kind, q.Kinds))
+			if owner, known := kinds[kind]; kind != AllKinds && !(known && owner == name) {
+				wrong(path+".send_windows."+kind, "must be a kind of this queue, or %q for all of them%s", AllKinds, like(kind, slices.Values(q.Kinds)))
 			} else if !q.SendWindows[kind].Meet(q.SendWindows[AllKinds]) {
 				wrong(path+".send_windows."+kind, "never open at the same time as the window of %q, and jobs need both", AllKinds)
 			}
 		}
 		if len(q.Limits) > maxLimits {
 			wrong(path+".limits", "%d limits; a queue has at most %d", len(q.Limits), maxLimits)
+			continue
 		}
 		names, shared := map[string]bool{}, ""
 		for i, limit := range q.Limits {
 			where := fmt.Sprintf("%s.limits[%d]", path, i)
 			at(where, limit.Validate())
 			if limit.Queues != nil {
-				l.validateShared(where, name, limit, wrong)
+				first, checked := budgets[limit.Name]
+				if !checked {
+					first = budget{limit, l.validateShared(where, limit, wrong, like)}
+					budgets[limit.Name] = first
+				}
+				if !first.queues[name] && first.same(limit) {
+					wrong(where+".queues", "%s is missing, whose limit this is", name)
+				} else if !first.queues[name] {
+					wrong(where+".name", "%s is the name of another budget", check.Quote(limit.Name))
+				}
 			}
 			if q.Partitions > 1 && limit.Leased() && limit.For != Both {
 				wrong(where+".for", "partitions share the limit for their jobs alone: make it per tenant, or leave it out")
@@ -489,7 +508,7 @@ func (l Set) Validate() error {
 		if reason := check.Text(name, check.MaxTenant); reason != "" {
 			wrong("groups", "name of a group: %s", reason)
 		}
-		l.eachChange(path, l.Groups[name].Limits, wrong, func(where, _ string, limit Limit, change Change) {
+		l.eachChange(path, l.Groups[name].Limits, wrong, like, func(where, _ string, limit Limit, change Change) {
 			if !limit.PerGroup() {
 				wrong(where, "this limit is not per group, so it cannot differ for a group")
 				return
@@ -499,6 +518,13 @@ func (l Set) Validate() error {
 	}
 	var guaranteed int64
 	divided := slices.DeleteFunc(queues, func(name string) bool { return l.Queues[name].Partitions <= 1 })
+	// Only a tenant with a mistake is compared with each of these queues.
+	fewest, sharing := MaxPartitions, false
+	ofAll := func(l Limit) bool { return l.Leased() && l.Queues == nil }
+	for _, queue := range divided {
+		fewest = min(fewest, l.Queues[queue].Partitions)
+		sharing = sharing || slices.ContainsFunc(l.Queues[queue].Limits, ofAll)
+	}
 	for _, tenant := range slices.Sorted(maps.Keys(l.Tenants)) {
 		if len(errs) == maxMistakes {
 			break
@@ -521,11 +547,14 @@ func (l Set) Validate() error {
 			wrong(path+".partition", "%d must be 1 to %d", t.Partition, MaxPartitions)
 		}
 		if _, known := l.Groups[t.Group]; t.Group != "" && !known {
-			wrong(path+".group", "unknown group %s%s", check.Quote(t.Group), check.Suggest(t.Group, slices.Sorted(maps.Keys(l.Groups))))
+			wrong(path+".group", "unknown group %s%s", check.Quote(t.Group), like(t.Group, maps.Keys(l.Groups)))
 		}
 		for _, queue := range divided {
+			if t.Partition <= fewest && !(t.Guarantee > 0 && sharing) {
+				break
+			}
 			n := l.Queues[queue].Partitions
-			if i := slices.IndexFunc(l.Queues[queue].Limits, func(l Limit) bool { return l.Leased() && l.Queues == nil }); t.Guarantee > 0 && i >= 0 {
+			if i := slices.IndexFunc(l.Queues[queue].Limits, ofAll); t.Guarantee > 0 && i >= 0 {
 				wrong(path+".guarantee", "partitions of queue %s share %s and cannot guarantee parts of it: leave it out, or give the tenant a weight", queue, l.Queues[queue].Limits[i].Name)
 			}
 			if n <= MaxPartitions && t.Partition > n && t.Partition <= MaxPartitions {
@@ -535,10 +564,16 @@ func (l Set) Validate() error {
 		if t.Partition > 1 && t.Partition <= MaxPartitions && len(divided) == 0 {
 			wrong(path+".partition", "%d: no queue has partitions", t.Partition)
 		}
-		l.eachChange(path, t.Limits, wrong, func(where, queue string, limit Limit, change Change) {
+		compared := map[string]bool{}
+		l.eachChange(path, t.Limits, wrong, like, func(where, queue string, limit Limit, change Change) {
 			at(where, limit.With(l.Groups[t.Group].Limits[queue][limit.Name]).CheckChange(change))
+			if limit.Queues == nil || compared[limit.Name] {
+				return // all queues of a budget are compared with the first that has a change
+			}
+			compared[limit.Name] = true
+			ours := change.String()
 			for _, other := range limit.Queues {
-				if theirs, same := t.Limits[other][limit.Name]; !same || theirs.String() != change.String() {
+				if theirs, same := t.Limits[other][limit.Name]; !same || theirs.String() != ours {
 					wrong(where, "queue %s must have the same change, because they share the budget", other)
 				}
 			}
@@ -548,18 +583,21 @@ func (l Set) Validate() error {
 }
 
 // eachChange calls do for changes of limits that there are, in order, and reports the others.
-func (l Set) eachChange(path string, changes map[string]map[string]Change, wrong func(path, format string, args ...any), do func(where, queue string, limit Limit, change Change)) {
+func (l Set) eachChange(path string, changes map[string]map[string]Change, wrong func(path, format string, args ...any), like func(string, iter.Seq[string]) string, do func(where, queue string, limit Limit, change Change)) {
 	for _, queue := range slices.Sorted(maps.Keys(changes)) {
 		q, known := l.Queues[queue]
 		if !known {
-			wrong(path+".limits."+queue, "unknown queue%s", check.Suggest(queue, slices.Sorted(maps.Keys(l.Queues))))
+			wrong(path+".limits."+queue, "unknown queue%s", like(queue, maps.Keys(l.Queues)))
 			continue
+		}
+		if len(q.Limits) > maxLimits {
+			continue // reported; to find each name among any number of limits takes long
 		}
 		for _, name := range slices.Sorted(maps.Keys(changes[queue])) {
 			where := path + ".limits." + queue + "." + name
 			i := slices.IndexFunc(q.Limits, func(limit Limit) bool { return limit.Name == name })
 			if i < 0 {
-				wrong(where, "queue %s has no limit of this name%s", queue, check.Suggest(name, Names(q.Limits)))
+				wrong(where, "queue %s has no limit of this name%s", queue, like(name, slices.Values(Names(q.Limits))))
 				continue
 			}
 			do(where, queue, q.Limits[i], changes[queue][name])
@@ -574,28 +612,29 @@ func (l Limit) same(other Limit) bool {
 	return zone && reflect.DeepEqual(l, other)
 }
 
-// validateShared reports where the queues of a budget do not have the same limit. Each difference is said of
-// one queue.
-func (l Set) validateShared(where, queue string, budget Limit, wrong func(path, format string, args ...any)) {
-	if !slices.Contains(budget.Queues, queue) {
-		wrong(where+".queues", "%s is missing, whose limit this is", queue)
-	}
-	for i, name := range budget.Queues {
+// budget is the limit of the first queue of a budget, with the names of all its queues.
+type budget struct {
+	Limit
+	queues map[string]bool
+}
+
+// validateShared reports where the queues of a budget do not have the same limit as the first, and returns the names of
+// the queues. It is called once for a budget: for each of many queues, it would take very long.
+func (l Set) validateShared(where string, first Limit, wrong func(path, format string, args ...any), like func(string, iter.Seq[string]) string) map[string]bool {
+	queues := map[string]bool{}
+	for i, name := range first.Queues {
 		q, known := l.Queues[name]
+		at := fmt.Sprintf("%s.queues[%d]", where, i)
 		if !known {
-			wrong(fmt.Sprintf("%s.queues[%d]", where, i), "unknown queue %s%s", check.Quote(name), check.Suggest(name, slices.Sorted(maps.Keys(l.Queues))))
-		} else if slices.Contains(budget.Queues[:i], name) {
-			wrong(fmt.Sprintf("%s.queues[%d]", where, i), "%s must not be listed twice", name)
-		} else if !slices.ContainsFunc(q.Limits, budget.same) {
+			wrong(at, "unknown queue %s%s", check.Quote(name), like(name, maps.Keys(l.Queues)))
+		} else if queues[name] {
+			wrong(at, "%s must not be listed twice", name)
+		} else if len(q.Limits) <= maxLimits && !slices.ContainsFunc(q.Limits, first.same) {
 			wrong(where, "queue %s must have the same limit, because they share it", name)
 		}
+		queues[name] = true
 	}
-	for name, q := range l.Queues {
-		if !slices.Contains(budget.Queues, name) && slices.ContainsFunc(q.Limits, func(other Limit) bool { return other.Name == budget.Name && other.Queues != nil }) {
-			wrong(where+".name", "%s is the name of another budget", check.Quote(budget.Name))
-			break
-		}
-	}
+	return queues
 }
 
 // Names are the names of some limits.

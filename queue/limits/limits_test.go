@@ -86,7 +86,7 @@ func TestBudgetsOfASet(t *testing.T) {
 		"": {budget(nil, "a", "b"), budget(nil, "a", "b"), budget(func(l *Limit) { l.Name = "own" }, "a", "c")},
 		"queues.a.limits[0]: queue b must have the same limit, because they share it": {budget(nil, "a", "b"), budget(func(l *Limit) { l.Location = time.UTC }, "a", "b")},
 		"queues.c.limits[0].queues: c is missing, whose limit this is":                {budget(nil, "a", "b"), budget(nil, "a", "b"), budget(nil, "a", "b")},
-		"queues.a.limits[0].name: \"spend\" is the name of another budget":            {budget(nil, "a", "b"), budget(nil, "a", "b"), budget(nil, "c", "a")},
+		"queues.c.limits[0].name: \"spend\" is the name of another budget":            {budget(nil, "a", "b"), budget(nil, "a", "b"), budget(nil, "c", "a")},
 		"queues.a.limits[0].queues[1]: unknown queue \"d\"":                           {budget(nil, "a", "d")},
 	} {
 		set := Set{Queues: map[string]Queue{}}

@@ -3,6 +3,7 @@ package limitsfile
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -27,22 +28,30 @@ func (p *parser) budget(node *yaml.Node, path string) limits.Limit {
 	return l
 }
 
+// like suggests a name for the first mistakes only: each suggestion takes a while.
+func (p *parser) like(word string, names iter.Seq[string]) string {
+	if len(p.Problems) >= check.MaxErrors {
+		return ""
+	}
+	return check.SuggestAmong(word, names)
+}
+
 // share gives each queue of a budget its limit, and the changes that tenants and plans have of it.
 func (p *parser) share(set limits.Set, plans map[string]limits.Tenant) {
 	p.written = map[string]string{}
 	queuesOf := map[string][]string{}
-	var names []string
 	known := !slices.ContainsFunc(p.Problems, func(one Problem) bool { return strings.HasPrefix(one.Path, "budgets") })
 	for i, budget := range p.budgets {
 		at := fmt.Sprintf("budgets[%d]", i)
 		queuesOf[budget.Name] = budget.Queues
-		names = append(names, budget.Name)
+		listed := map[string]bool{}
 		for j, name := range budget.Queues {
 			q, known := set.Queues[name]
 			if !known {
 				path := fmt.Sprintf("%s.queues[%d]", at, j)
-				p.Problems = append(p.Problems, Problem{Path: path, Line: p.lineOf(path), Reason: fmt.Sprintf("unknown queue %s%s", check.Quote(name), check.Suggest(name, slices.Sorted(maps.Keys(set.Queues))))})
-			} else if !slices.Contains(budget.Queues[:j], name) {
+				p.Problems = append(p.Problems, Problem{Path: path, Line: p.lineOf(path), Reason: fmt.Sprintf("unknown queue %s%s", check.Quote(name), p.like(name, maps.Keys(set.Queues)))})
+			} else if !listed[name] {
+				listed[name] = true
 				p.written[fmt.Sprintf("queues.%s.limits[%d]", name, len(q.Limits))] = at
 				q.Limits = append(q.Limits, budget)
 				set.Queues[name] = q
@@ -61,8 +70,8 @@ func (p *parser) share(set limits.Set, plans map[string]limits.Tenant) {
 		}
 		for budget, change := range changes {
 			at := path + ".budgets." + budget
-			if known && !slices.Contains(names, budget) {
-				p.Problems = append(p.Problems, Problem{Path: at, Reason: "there is no budget of this name" + check.Suggest(budget, names), Line: p.lineOf(at)})
+			if _, there := queuesOf[budget]; known && !there {
+				p.Problems = append(p.Problems, Problem{Path: at, Reason: "there is no budget of this name" + p.like(budget, maps.Keys(queuesOf)), Line: p.lineOf(at)})
 			}
 			for _, queue := range queuesOf[budget] {
 				if t.Limits == nil {

@@ -373,15 +373,17 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
+// repeat returns a format's text for each of the numbers 0 to n-1.
+func repeat(n int, format string) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, format, i)
+	}
+	return b.String()
+}
+
 // TestSmallFilesStaySmall: plans, budgets and mistakes do not make more of a small file than memory holds.
 func TestSmallFilesStaySmall(t *testing.T) {
-	repeat := func(n int, format string) string {
-		var b strings.Builder
-		for i := range n {
-			fmt.Fprintf(&b, format, i)
-		}
-		return b.String()
-	}
 	const most = `tenants: with those of their plans and budgets, they have 1000500 changes of limits; the maximum is 1000000`
 	for name, test := range map[string]struct {
 		text, want string
@@ -403,6 +405,41 @@ func TestSmallFilesStaySmall(t *testing.T) {
 		if !ok || len(problems.Problems) != test.problems || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %d mistakes: %.300v", name, len(problems.Problems), err)
 		}
+	}
+}
+
+// TestFilesAreReadSoon: the time that a file takes grows with its size, and not with what its parts are multiplied.
+func TestFilesAreReadSoon(t *testing.T) {
+	for name, test := range map[string]struct {
+		text string
+		bad  bool
+	}{
+		"a budget of many queues": {"queues: {" + repeat(3000, "q%d: {}, ") + "}\nbudgets: [{name: b, rate: 1/day, queues: [" + repeat(3000, "q%d, ") + "]}]", false},
+		"a budget of a tenant in many queues": {"queues: {" + repeat(3000, "q%d: {}, ") + "}\nbudgets: [{name: b, rate: 1/day, per: [tenant], queues: [" + repeat(3000, "q%d, ") + "]}]\n" +
+			"tenants: {" + repeat(100, "t%d: {budgets: {b: {rate: 2/day}}}, ") + "}", false},
+		"unknown queues of a budget":          {"queues: {" + repeat(20_000, "q%d: {}, ") + "}\nbudgets: [{name: b, rate: 1/day, queues: [" + repeat(100_000, "x%d, ") + "]}]", true},
+		"many budgets of the same queues":     {"queues: {a: {}, b: {}}\nbudgets: [" + repeat(15_000, "{name: b, rate: %d/s, queues: [a, b]}, ") + "]", true},
+		"many budgets":                        {"queues: {" + repeat(20_000, "q%d: {}, ") + "}\nbudgets: [" + repeat(15_000, "{name: b%[1]d, rate: 1/s, queues: [q%[1]d, q0]}, ") + "]", true},
+		"unknown budgets":                     {"queues: {a: {}, b: {}}\nbudgets: [" + repeat(10_000, "{name: b%d, rate: 1/s, queues: [a, b]}, ") + "]\ntenants: {t: {budgets: {" + repeat(10_000, "c%d: {rate: 1/s}, ") + "}}}", true},
+		"reserves of many tenants":            {"queues: {" + repeat(5_000, "q%d: {limits: [{name: x, algorithm: token_bucket, rate: 9/s, burst: 9, reserve: {direct: 20%%}}]}, ") + "}\ntenants: {" + repeat(40_000, "t%d: {}, ") + "}", false},
+		"unknown plans of many tenants":       {"queues: {q: {}}\nplans: {" + repeat(25_000, "p%d: {}, ") + "}\ntenants: {" + repeat(25_000, "t%d: {plan: x%[1]d}, ") + "}", true},
+		"changes of unknown queues":           {"queues: {" + repeat(25_000, "q%d: {}, ") + "}\ntenants: {t: {limits: {" + repeat(25_000, "x%d: {x: {burst: 1}}, ") + "}}}", true},
+		"changes of a queue with many limits": {"queues: {q: {limits: [" + repeat(10_000, "{name: x%d, algorithm: token_bucket, rate: 9/s, per: [tenant]}, ") + "]}}\nplans: {p: {limits: {q: {" + repeat(100, "x99%02d: {burst: 2}, ") + "}}}}\ntenants: {" + repeat(9_000, "t%d: {plan: p}, ") + "}", true},
+		"tenants of many partitions":          {"queues: {" + repeat(20_000, "q%d: {partitions: 2}, ") + "}\ntenants: {" + repeat(20_000, "t%d: {partition: 2}, ") + "}", false},
+		"windows of many kinds":               {"queues: {q: {kinds: [" + repeat(20_000, "k%d, ") + "], send_windows: {" + repeat(15_000, "x%d: 'mon-fri 09:00-17:00 UTC', ") + "}}}", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if len(test.text) > 1<<20 {
+				t.Fatalf("%d bytes", len(test.text))
+			}
+			began := time.Now()
+			_, err := Parse([]byte(test.text))
+			took := time.Since(began)
+			t.Logf("%d bytes: %v: %.200v", len(test.text), took, err)
+			if (err != nil) != test.bad || took > 10*time.Second {
+				t.Errorf("a file of %d bytes took %v: %.300v", len(test.text), took, err)
+			}
+		})
 	}
 }
 

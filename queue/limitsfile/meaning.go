@@ -3,7 +3,6 @@ package limitsfile
 import (
 	"errors"
 	"regexp"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -26,10 +25,12 @@ func (p *parser) named(key *yaml.Node, path, what string) bool {
 // speaks of, except for what follows from mistakes that were found before.
 func (p *parser) checkMeaning(set limits.Set, plans map[string]limits.Tenant, planOf func(tenant string) string) {
 	written := newMistakes(p.Problems)
+	added := map[Problem]bool{}
 	add := func(problem Problem) {
 		problem.Path = p.inFile(problem.Path)
 		problem.Line = p.lineOf(problem.Path)
-		if !written.explain(problem.Path) && !slices.Contains(p.Problems, problem) { // each queue of a budget says the same
+		if !written.explain(problem.Path) && !added[problem] { // each queue of a budget says the same
+			added[problem] = true
 			p.Problems = append(p.Problems, problem)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,7 +11,6 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/strictyaml"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/sendwindow"
@@ -145,7 +143,6 @@ func (p *parser) file(root *yaml.Node) limits.Set {
 	}
 	p.share(set, plans)
 	p.keep(set)
-	names := slices.Sorted(maps.Keys(plans))
 	for tenant, node := range planOf {
 		own, ok := set.Tenants[tenant]
 		if !ok {
@@ -155,7 +152,7 @@ func (p *parser) file(root *yaml.Node) limits.Set {
 		if !ok {
 			// Of a plan with mistakes the name still counts as there.
 			if _, written := p.Lines["plans."+node.Value]; !written {
-				p.Wrong(node, "tenants."+tenant+".plan", "unknown plan %.60q%s", node.Value, check.Suggest(node.Value, names))
+				p.Wrong(node, "tenants."+tenant+".plan", "unknown plan %.60q%s", node.Value, p.like(node.Value, maps.Keys(plans)))
 			}
 			continue
 		}

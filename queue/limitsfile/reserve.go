@@ -2,6 +2,7 @@ package limitsfile
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/big"
 	"slices"
@@ -17,14 +18,15 @@ import (
 
 // reserve is what a limit keeps for one side: the other side gets a limit of its own, of the rest.
 type reserve struct {
-	queue, limit string
-	of           limits.Side // that may use only the rest
-	rest         int64       // percent
-	at           string      // where the file says so
+	queue string
+	limit limits.Limit
+	of    limits.Side // that may use only the rest
+	rest  int64       // percent
+	at    string      // where the file says so
 }
 
 // name returns the name of the limit of the rest.
-func (r reserve) name() string { return r.limit + "-" + string(r.of) }
+func (r reserve) name() string { return r.limit.Name + "-" + string(r.of) }
 
 // reserves reads what a limit keeps, as {direct: 20%}.
 func (p *parser) reserves(kept *[]reserve) read {
@@ -57,7 +59,7 @@ func (p *parser) limitOf(queue string, node *yaml.Node, path string) limits.Limi
 		p.Wrong(node, path+".reserve", "a limit with a ramp keeps nothing: use two limits with for")
 	}
 	for _, r := range kept {
-		r.queue, r.limit = queue, limit.Name
+		r.queue, r.limit = queue, limit
 		p.reserved = append(p.reserved, r)
 	}
 	return limit
@@ -67,52 +69,56 @@ func (p *parser) limitOf(queue string, node *yaml.Node, path string) limits.Limi
 func (p *parser) keep(set limits.Set) {
 	for _, r := range p.reserved {
 		q := set.Queues[r.queue]
-		if of, ok := r.kept(q); ok {
-			p.written[fmt.Sprintf("queues.%s.limits[%d]", r.queue, len(q.Limits))] = r.at
-			q.Limits = append(q.Limits, r.limitOf(of))
-			set.Queues[r.queue] = q
-		}
+		p.written[fmt.Sprintf("queues.%s.limits[%d]", r.queue, len(q.Limits))] = r.at
+		q.Limits = append(q.Limits, r.rests())
+		set.Queues[r.queue] = q
 	}
 }
 
 // keepForOthers gives groups and tenants that have other numbers of a limit, of their own or of their plan, the same
 // part of those.
 func (p *parser) keepForOthers(set limits.Set) {
+	if len(p.reserved) == 0 {
+		return
+	}
+	of := map[string]map[string][]reserve{} // by the queue and the limit
 	for _, r := range p.reserved {
-		of, ok := r.kept(set.Queues[r.queue])
-		if !ok {
+		if of[r.queue] == nil {
+			of[r.queue] = map[string][]reserve{}
+		}
+		of[r.queue][r.limit.Name] = append(of[r.queue][r.limit.Name], r)
+	}
+	for name, group := range set.Groups {
+		p.keepParts(of, "groups."+name, group.Limits, nil)
+	}
+	for name, t := range set.Tenants {
+		p.keepParts(of, "tenants."+name, t.Limits, set.Groups[t.Group].Limits)
+	}
+}
+
+// keepParts adds the parts of changed limits to the changes of a group or tenant, which are at a path of the file. Those
+// of a tenant change what its group has.
+func (p *parser) keepParts(of map[string]map[string][]reserve, path string, changes, ofGroup map[string]map[string]limits.Change) {
+	for queue, changed := range changes {
+		if of[queue] == nil {
 			continue
 		}
-		for name, group := range set.Groups {
-			p.keepPart(r, of, "groups."+name, group.Limits)
+		for _, limit := range slices.Collect(maps.Keys(changed)) {
+			for _, r := range of[queue][limit] {
+				if _, own := changed[r.name()]; own {
+					continue
+				}
+				changed[r.name()] = r.part(r.limit.With(ofGroup[queue][limit]), changed[limit])
+				where := path + ".limits." + queue + "."
+				p.written[where+r.name()] = where + limit
+			}
 		}
-		for name, t := range set.Tenants {
-			p.keepPart(r, of.With(set.Groups[t.Group].Limits[r.queue][r.limit]), "tenants."+name, t.Limits)
-		}
 	}
 }
 
-// keepPart adds the part of a changed limit to the changes of a group or tenant, which are at a path of the file.
-func (p *parser) keepPart(r reserve, of limits.Limit, path string, changes map[string]map[string]limits.Change) {
-	change, differs := changes[r.queue][r.limit]
-	if _, own := changes[r.queue][r.name()]; differs && !own {
-		changes[r.queue][r.name()] = r.part(of, change)
-		where := path + ".limits." + r.queue + "."
-		p.written[where+r.name()] = where + r.limit
-	}
-}
-
-// kept returns the limit that keeps something.
-func (r reserve) kept(q limits.Queue) (limits.Limit, bool) {
-	i := slices.IndexFunc(q.Limits, func(l limits.Limit) bool { return l.Name == r.limit })
-	if i < 0 {
-		return limits.Limit{}, false
-	}
-	return q.Limits[i], true
-}
-
-// limitOf returns the limit of the rest.
-func (r reserve) limitOf(l limits.Limit) limits.Limit {
+// rests returns the limit of the rest.
+func (r reserve) rests() limits.Limit {
+	l := r.limit
 	rest := l.With(r.part(l, limits.Change{Rate: &l.Rate, Concurrency: &l.Concurrency}))
 	rest.Name, rest.For = r.name(), r.of
 	if rest.Algorithm == throttle.LeakyBucket {
