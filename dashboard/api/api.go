@@ -109,6 +109,7 @@ type API struct {
 	client     *queue.Client
 	batches    *slots
 	chunkTime  time.Duration // for each chunk of a batch to arrive
+	writeTime  time.Duration // for the client to read an answer that came late
 	streams    *slots
 	actions    *slots
 	trials     *slots
@@ -131,7 +132,7 @@ func New(config Config) (*API, error) {
 	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	a := &API{
 		config: config, mux: http.NewServeMux(), open: map[string]bool{}, client: queue.NewClient(config.Redis).RequireLimits().FullAt(config.FullAt).Encrypt(config.PayloadKeys),
-		batches: newSlots("batches", maxBatches), chunkTime: chunkTime, streams: newSlots("streams", maxStreams), actions: newSlots("actions", maxActions), trials: newSlots("trials", maxTrials),
+		batches: newSlots("batches", maxBatches), chunkTime: chunkTime, writeTime: writeTime, streams: newSlots("streams", maxStreams), actions: newSlots("actions", maxActions), trials: newSlots("trials", maxTrials),
 		reports: newSlots("reports of conformance", maxReports), refused: newRefusals(config.Redis, config.Logger), hide: redact.New(config.Redact),
 	}
 	if a.inspector = config.Inspector; a.inspector == nil {
@@ -265,12 +266,13 @@ func (a *API) serve(route route, w http.ResponseWriter, httpRequest *http.Reques
 	if route.stream != nil || route.most > maxAnswerTime {
 		// These can take longer than the timeouts of the server, and have their own.
 		control := http.NewResponseController(w)
-		_ = control.SetWriteDeadline(time.Time{})
-		deadline := time.Time{}
+		reading, writing := time.Time{}, time.Time{}
 		if route.stream == nil {
-			deadline = time.Now().Add(a.chunkTime) // until readBody has read all
+			reading = time.Now().Add(a.chunkTime) // until readBody has read all
+			writing = time.Now().Add(route.most + a.writeTime)
 		}
-		_ = control.SetReadDeadline(deadline)
+		_ = control.SetReadDeadline(reading)
+		_ = control.SetWriteDeadline(writing)
 	}
 	if route.stream != nil {
 		if err := route.stream(r); err != nil {

@@ -27,6 +27,7 @@ const (
 	chunkTime  = 30 * time.Second // for each chunk to arrive
 
 	maxBatchTime = 10 * time.Minute
+	writeTime    = 2 * time.Minute // for the client to read the answer, of up to some 30 MB
 )
 
 func earlier(a, b time.Time) time.Time {
@@ -115,6 +116,8 @@ func (a *API) enqueueBatch(r *request) error {
 	err = b.all(ctx, func() { // a writer without deadlines waits for the client
 		_ = control.SetReadDeadline(earlier(time.Now().Add(a.chunkTime), end))
 	})
+	// A client that does not read its answer would keep its slot for ever.
+	_ = control.SetWriteDeadline(time.Now().Add(a.writeTime))
 	if err != nil {
 		return err
 	}

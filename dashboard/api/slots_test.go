@@ -150,3 +150,29 @@ func TestSlowBody(t *testing.T) {
 		}
 	}
 }
+
+// TestAnswerThatIsNotRead: a batch whose client does not read the answer ends, and gives its slot back.
+func TestAnswerThatIsNotRead(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Start(t), nil)
+	r.api.writeTime = 200 * time.Millisecond
+	conn, err := net.Dial("tcp", strings.TrimPrefix(r.server.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	body := strings.Repeat("{}\n", maxLines) // its answer is longer than what the system buffers for a client
+	if err := conn.(*net.TCPConn).SetReadBuffer(4096); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintf(conn, "POST %s/jobs/batch HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", Base, ndjson, len(body), body); err != nil {
+		t.Fatal(err)
+	}
+	slots := func() int {
+		r.api.batches.mu.Lock()
+		defer r.api.batches.mu.Unlock()
+		return r.api.batches.taken
+	}
+	until.Done(t, "the batch begins", func() bool { return slots() == 1 })
+	until.Done(t, "the batch ends", func() bool { return slots() == 0 })
+}
