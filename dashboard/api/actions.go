@@ -113,6 +113,7 @@ func checkAction(verb string, filter operate.Filter) error {
 // apply applies a verb. Its error says how many jobs were changed before it.
 func (a *API) apply(r *request, verb operate.Verb, filter operate.Filter, reason string) (answer, error) {
 	tally, err := operate.Apply(r.Context(), a.config.Redis, r.PathValue("q"), verb, filter, r.by(reason), nil)
+	err = unsure(err)
 	if err != nil && tally.Jobs > 0 {
 		p := *problemOf(err)
 		p.Detail = fmt.Sprintf("Stopped after %d jobs. Repeat the request for the rest: %s", tally.Jobs, p.Detail)
@@ -174,7 +175,7 @@ func (b scopeBody) scope(a *API, r *request) (inspect.Scope, error) {
 func (a *API) unregister(r *request) (answer, error) {
 	body, err := decodeWhy(r)
 	if err == nil {
-		err = operate.Unregister(r.Context(), a.config.Redis, r.PathValue("q"), r.by(body.Reason))
+		err = unsure(operate.Unregister(r.Context(), a.config.Redis, r.PathValue("q"), r.by(body.Reason)))
 	}
 	return answer{body: map[string]bool{"removed": true}}, err
 }
@@ -195,7 +196,7 @@ func (a *API) pause(r *request) (answer, error) {
 		return answer{}, err
 	}
 	p, err := operate.PauseJobs(r.Context(), a.config.Redis, r.PathValue("q"), scope, end, r.by(body.Reason))
-	return answer{body: pauseOf(p)}, err
+	return answer{body: pauseOf(p)}, unsure(err)
 }
 
 type resumeBody struct {
@@ -214,7 +215,7 @@ func (a *API) resume(r *request) (answer, error) {
 	}
 	scope.Endpoint = body.Endpoint
 	was, err := operate.ResumeJobs(r.Context(), a.config.Redis, r.PathValue("q"), scope, r.by(body.Reason))
-	return answer{body: map[string]bool{"resumed": was}}, err
+	return answer{body: map[string]bool{"resumed": was}}, unsure(err)
 }
 
 // limitBody is the body of a change of a limit for one tenant.
@@ -250,7 +251,7 @@ func (a *API) clearLimit(r *request) (answer, error) {
 		clear = operate.ClearOverride
 	}
 	cleared, err := clear(r.Context(), a.config.Redis, r.PathValue("q"), r.PathValue("t"), r.PathValue("limit"), r.by(body.Reason))
-	return answer{body: map[string]bool{"cleared": cleared}}, changeProblem(err)
+	return answer{body: map[string]bool{"cleared": cleared}}, changeProblem(unsure(err))
 }
 
 // changeProblem makes a problem of a change that does not fit its limit.

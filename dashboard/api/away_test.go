@@ -3,18 +3,24 @@ package api
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/workers"
+	"github.com/headgate/headgate/throttle"
 )
 
 // TestStreamBesideAMasterAway: while a node of a Cluster does not answer, its queue is shown as it was, and
@@ -125,4 +131,54 @@ func TestStreamBesideAMasterAway(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRepliesToChangesAreLost: who changes something learns that it may have been made, and in which part.
+func TestRepliesToChangesAreLost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t), nil)
+	r.publish(throttle.PerSecond(10))
+	id, _ := r.want(202, "", "POST", "/jobs", r.job("acme", "")).get(t, "id").(string)
+	var lost atomic.Bool
+	var away atomic.Value // the partition that does not answer
+	away.Store("")
+	failure := &net.OpError{Op: "read", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 6379}, Err: os.ErrDeadlineExceeded}
+	r.redis.AddHook(redistest.OnRequest(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+		text := fmt.Sprint(cmds)
+		if name := away.Load().(string); name != "" && strings.Contains(text, "{"+name+"}") {
+			return failure
+		}
+		err := send()
+		if last := cmds[len(cmds)-1].Name(); lost.Load() && err == nil && (last == "exec" || strings.HasPrefix(last, "eval") && strings.Contains(text, "a test")) {
+			return failure
+		}
+		return err
+	}))
+	at := "/queues/" + r.queue
+	const unsure = "Redis does not answer. The change may have been made all the same, or in part: look, or repeat the request."
+	for _, change := range []struct{ method, path, body, made string }{
+		{"POST", at + "/pause", `{"tenant":"acme","reason":"a test"}`, `"action":"pause"`},
+		{"POST", at + "/resume", `{"tenant":"acme","reason":"a test"}`, `"action":"resume"`},
+		{"PUT", at + "/tenants/acme/limits/tenant", `{"rate":"5/s","reason":"a test"}`, `"action":"override"`},
+		{"DELETE", at + "/tenants/acme/limits/tenant", `{"reason":"a test"}`, `"action":"clear"`},
+		{"POST", at + "/jobs/" + id + "/cancel", `{"reason":"a test"}`, `"action":"cancel"`},
+		{"POST", at + "/actions", `{"verb":"delete","reason":"a test"}`, `"action":"delete"`},
+	} {
+		lost.Store(true)
+		got := r.do(change.method, change.path, change.body)
+		lost.Store(false)
+		if detail := fmt.Sprint(got.get(t, "detail")); got.status != 503 || detail != unsure || strings.Contains(got.body, "10.1.2.3") {
+			t.Errorf("%s %s: %d %s", change.method, change.path, got.status, got.body)
+		}
+		r.want(200, change.made, "GET", "/audit", "")
+	}
+
+	if err := operate.Publish(t.Context(), r.redis, limits.Set{Queues: map[string]limits.Queue{r.queue: {Partitions: 4}}}); err != nil {
+		t.Fatal(err)
+	}
+	away.Store(r.queue + "@2")
+	for _, path := range []string{"/pause", "/resume"} {
+		r.want(503, "Redis does not answer for 1 of the 4 partitions of the queue, which may be as before. The change was made in the others", "POST", at+path, `{"reason":"a test"}`)
+	}
+	r.want(503, "This request changed nothing.", "POST", at+"/actions", `{"verb":"cancel","dry_run":true}`)
 }

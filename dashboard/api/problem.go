@@ -62,7 +62,7 @@ const (
 	codeRateLimited = "rate_limited" // 429: too many requests, or another refusal of the limits
 	codeInternal    = "internal"     // 500
 	codeRedisFull   = "redis_full"   // 503: Redis has no memory for more jobs
-	codeUnavailable = "unavailable"  // 503: Redis does not answer, and nothing was done
+	codeUnavailable = "unavailable"  // 503: Redis does not answer. No job was enqueued; an operator's change may have been made
 	codeUnknown     = "unknown"      // 504: it may have been done
 )
 
@@ -131,11 +131,28 @@ func problemOf(err error) *problem {
 		return newProblem(http.StatusServiceUnavailable, codeUnavailable, "The request was cancelled.")
 	}
 	if away(err) {
-		p := newProblem(http.StatusServiceUnavailable, codeUnavailable, "Redis does not answer. This request changed nothing, unless it acts on many jobs: then some may have been changed.")
+		p := newProblem(http.StatusServiceUnavailable, codeUnavailable, "Redis does not answer. This request changed nothing.")
 		p.retryAfter = awayRetry
 		return p
 	}
 	return newProblem(http.StatusInternalServerError, codeInternal, "Internal error: see the log of the server.")
+}
+
+// unsure returns the error of an operator's change. If Redis does not answer, it may have executed the change, or a part
+// of it.
+func unsure(err error) error {
+	if err == nil || !away(err) {
+		return err
+	}
+	p := problemOf(err)
+	if p.Code != codeUnavailable {
+		return err
+	}
+	p.Detail = "Redis does not answer. The change may have been made all the same, or in part: look, or repeat the request."
+	if part, ok := errors.AsType[*operate.PartialError](err); ok {
+		p.Detail = fmt.Sprintf("Redis does not answer for %d of the %d partitions of the queue, which may be as before. The change was made in the others: repeat the request later.", part.Away, part.Partitions)
+	}
+	return p
 }
 
 // together returns one problem that lists the invalid fields of several errors. An error of

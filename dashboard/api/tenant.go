@@ -114,5 +114,5 @@ func (a *API) setLimit(r *request) (answer, error) {
 	err = operate.SetOverride(r.Context(), a.config.Redis, name, tenant, limit, operate.Override{
 		Change: change, Until: end, Reason: by.Reason, Actor: by.Actor, Log: by.Log, Lower: !r.caller.key.may(Admin),
 	})
-	return answer{body: out}, changeProblem(err)
+	return answer{body: out}, changeProblem(unsure(err))
 }

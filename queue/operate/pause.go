@@ -165,12 +165,26 @@ func changePauses(
 	}
 	switch {
 	case away > 0 && len(homes) > 1:
-		return before, after, fmt.Errorf("%s queue %q: %d of its %d partitions are as before, try again: %w", entry.Action, entry.Queue, away, len(homes), err)
+		return before, after, &PartialError{entry.Action, entry.Queue, away, len(homes), err}
 	case away > 0:
 		return before, after, fmt.Errorf("%s queue %q: %w", entry.Action, entry.Queue, err)
 	}
 	return before, after, nil
 }
+
+// PartialError reports a pause, or the end of one, of which some partitions of a queue gave no answer. It is in force in
+// the others.
+type PartialError struct {
+	Action           string // pause or resume
+	Queue            string
+	Away, Partitions int // how many did not answer, and how many there are
+	Err              error
+}
+
+func (e *PartialError) Error() string {
+	return fmt.Sprintf("%s queue %q: %d of its %d partitions may be as before, try again: %v", e.Action, e.Queue, e.Away, e.Partitions, e.Err)
+}
+func (e *PartialError) Unwrap() error { return e.Err }
 
 // changePauseIn returns the pause of a partition before and after.
 func changePauseIn(
