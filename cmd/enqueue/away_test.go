@@ -6,12 +6,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/workers"
@@ -90,5 +94,68 @@ func TestStatusWithoutANode(t *testing.T) {
 	out, errText, code = enqueue(t, "", "status", "--queue", served, "--redis", url)
 	if code != exitOK || !strings.Contains(out, shown) || !strings.Contains(out, missing) {
 		t.Errorf("%s%s exit code %d\nwant %q and %q", out, errText, code, shown, missing)
+	}
+}
+
+// TestChangesWithoutANode: while a node does not answer that has a part of a queue, commands change the others, and say
+// what they could not count or change.
+func TestChangesWithoutANode(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")
+	client, ctx := cluster.Client(), t.Context()
+	owner := func(key string) *redistest.Server { return cluster.Owner(cluster.Slot(key)) }
+	needed, name := []*redistest.Server{owner("asynq:queues"), owner(workers.ListKey)}, "q"
+	for slices.Contains(needed, owner("{"+name+"}")) {
+		name += "q"
+	}
+	gone, away := owner("{"+name+"}"), 0 // it has the first partition
+	layout := partition.Layout{Queue: name, N: 8}
+	for _, home := range layout.Names() {
+		if owner("{"+home+"}") == gone {
+			away++
+		}
+	}
+	if err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{name: {Partitions: 8, Kinds: []string{"call"}}}}); err != nil {
+		t.Fatal(err)
+	}
+	producer, reached := queue.NewClient(client), 0
+	for i := range 30 {
+		tenant := fmt.Sprint("t", i)
+		if owner("{"+layout.Home(tenant)+"}") != gone {
+			reached++
+		}
+		if _, err := producer.Enqueue(ctx, queue.Job{Kind: "call", Tenant: tenant}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "limits.yaml")
+	if err := os.WriteFile(file, []byte("queues: {"+name+": {kinds: [call], partitions: 8, max_backlog: 5}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gone.Kill()
+	url := "redis+cluster://" + strings.Join(cluster.Options().Addrs, ",")
+	parts, jobs := fmt.Sprintf(" %d of its 8 partitions", away), fmt.Sprintf("at least %d jobs", reached)
+	uncounted := "the jobs of queue \"" + name + "\" were not counted in" + parts
+	for _, test := range []struct {
+		args, out, err string
+		partial        bool
+	}{
+		{"cancel --dry-run", "would cancel " + jobs, uncounted, true},
+		{"pause --dry-run", "would hold " + jobs, uncounted, true},
+		{"pause --yes --reason x", "", fmt.Sprintf("pause queue %q:%s may be as before", name, parts), true},
+		{"status", "paused by", "", false},
+		{"resume --yes --reason x", "", fmt.Sprintf("resume queue %q:%s may be as before", name, parts), true},
+		{"cancel --yes --reason x", "cancelled " + fmt.Sprint(reached), "would cancel " + jobs, true},
+		{"retry --yes --reason x", "put back " + fmt.Sprint(reached), "would retry " + jobs, true},
+		{"limits apply " + file + " --yes --reason x", "", "published in part", false},
+	} {
+		args := append(strings.Fields(test.args), "--redis", url)
+		if !strings.Contains(test.args, "apply") {
+			args = append(args, "--queue", name)
+		}
+		out, errText, code := enqueue(t, "", args...)
+		if !strings.Contains(out, test.out) || !strings.Contains(errText, test.err) || code == exitOK && test.args != "status" || test.partial && code != exitPartial {
+			t.Errorf("%s: %s%sexit code %d; want %q and %q", test.args, out, errText, code, test.out, test.err)
+		}
 	}
 }

@@ -258,16 +258,21 @@ func limitsApply(cmd *cobra.Command, o *options, path string, who operator) erro
 	}
 	defer client.Close()
 	changes, err := printDiff(cmd, o, client, set, cmd.OutOrStdout())
-	if err != nil {
+	question := fmt.Sprintf("publish %s, which changes %s?", path, counted(changes, "queue"))
+	_, usage := errors.AsType[*program.UsageError](err)
+	switch {
+	case err != nil && (usage || who.dry || ctx.Err() != nil):
 		return err
-	}
-	if changes == 0 {
+	case err != nil: // a node that does not answer does not keep the limits from the others
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: what it changes is not known: %v\n", err)
+		question = fmt.Sprintf("publish %s?", path)
+	case changes == 0:
 		fmt.Fprintf(cmd.ErrOrStderr(), "the limits in effect are those of %s\n", path)
 	}
-	if changes == 0 || who.dry {
+	if err == nil && changes == 0 || who.dry {
 		return nil
 	}
-	if err := who.confirm(cmd, fmt.Sprintf("publish %s, which changes %s?", path, counted(changes, "queue"))); err != nil {
+	if err := who.confirm(cmd, question); err != nil {
 		return err
 	}
 	by := who.by()

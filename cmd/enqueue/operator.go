@@ -12,6 +12,7 @@ import (
 	"os/user"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -120,10 +121,34 @@ func readAnswer(ctx context.Context, in io.Reader) (string, error) {
 	}
 }
 
-// wrong tells a mistake in the call from a failure.
+// wrong tells a mistake in the call from a failure, and from what was done in part.
 func wrong(err error) error {
 	if validation.Is(err) {
 		return &program.UsageError{Err: oneLine(err)}
 	}
+	if inPart(err) {
+		return partialError{err}
+	}
 	return err
+}
+
+// inPart reports whether partitions of a queue did what others did not.
+func inPart(err error) bool {
+	part, ok := errors.AsType[*operate.PartialError](err)
+	return ok && part.Away < part.Partitions
+}
+
+// count counts the jobs that a verb would change, and returns the number in words. A partition that does not answer does
+// not keep the others from being changed: the error is nil then, and partly says what was not counted.
+func (o *operator) count(cmd *cobra.Command, client redis.UniversalClient, verb operate.Verb, filter operate.Filter) (tally operate.Tally, words string, partly, err error) {
+	tally, err = operate.Count(cmd.Context(), client, o.queue, verb, filter)
+	words = counted(tally.Jobs, "job")
+	if err != nil && inPart(err) && cmd.Context().Err() == nil {
+		partly, err = partialError{err}, nil
+		words = "at least " + words
+		if !o.dry {
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: %v\n", partly)
+		}
+	}
+	return tally, words, partly, err
 }

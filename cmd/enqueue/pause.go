@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -81,17 +82,18 @@ func pause(cmd *cobra.Command, o *options, who operator, scope inspect.Scope, un
 	}
 	defer client.Close()
 	// What would be cancelled is what a pause holds.
-	tally, err := operate.Count(ctx, client, who.queue, operate.Cancel, operate.Filter{Tenant: scope.Tenant, Kind: scope.Kind})
+	tally, words, partly, err := who.count(cmd, client, operate.Cancel, operate.Filter{Tenant: scope.Tenant, Kind: scope.Kind})
 	if err != nil {
 		return wrong(err)
 	}
-	holds := fmt.Sprintf("%s that have not gone", counted(tally.Jobs, "job"))
+	holds := words + " that have not gone"
 	if who.dry {
 		if o.json {
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(tallyJSON{"pause", who.queue, true, tally.Jobs, tally.ByState, tally.TooLate, 0})
+			err = json.NewEncoder(cmd.OutOrStdout()).Encode(tallyJSON{"pause", who.queue, true, tally.Jobs, tally.ByState, tally.TooLate, 0})
+		} else {
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: would hold %s\n", scopeWords(who.queue, scope), holds)
 		}
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: would hold %s\n", scopeWords(who.queue, scope), holds)
-		return err
+		return cmp.Or(err, partly)
 	}
 	if err := who.confirm(cmd, fmt.Sprintf("pause %s, with %s?", scopeWords(who.queue, scope), holds)); err != nil {
 		return err
@@ -157,8 +159,11 @@ func resume(cmd *cobra.Command, o *options, who operator, scope inspect.Scope) e
 		return err
 	}
 	pauses, err := inspect.Pauses(ctx, client, who.queue)
-	if err != nil {
-		return err
+	if err != nil { // a partition that does not answer does not keep the others paused
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %v\n", err)
+		if err := who.confirm(cmd, fmt.Sprintf("resume %s, which may be paused?", scopeWords(who.queue, scope))); err != nil {
+			return err
+		}
 	}
 	for _, p := range pauses {
 		if p.Scope == scope {

@@ -118,25 +118,26 @@ func doVerb(cmd *cobra.Command, o *options, verb operate.Verb, filter operate.Fi
 		return err
 	}
 	defer client.Close()
-	tally, err := operate.Count(ctx, client, who.queue, verb, filter)
+	tally, words, partly, err := who.count(cmd, client, verb, filter)
 	if err != nil {
 		return wrong(err)
 	}
-	if !who.dry && tally.Jobs > 0 {
+	if !who.dry && (tally.Jobs > 0 || partly != nil) {
 		if !o.json {
-			fmt.Fprintf(cmd.ErrOrStderr(), "queue %s: %s\n", who.queue, told(tally, "would "+help.doing))
+			fmt.Fprintf(cmd.ErrOrStderr(), "queue %s: %s\n", who.queue, told(tally, "would "+help.doing+" "+words))
 		}
 		if verb == operate.RunNow && !who.yes {
-			return &program.UsageError{Err: fmt.Errorf("run sends %s beyond every limit of queue %s: say --yes if you mean it", counted(tally.Jobs, "job"), who.queue)}
+			return &program.UsageError{Err: fmt.Errorf("run sends %s beyond every limit of queue %s: say --yes if you mean it", words, who.queue)}
 		}
 		if filter.ID == "" || help.asksForOne {
-			if err := who.confirm(cmd, fmt.Sprintf("%s %s of queue %s?", help.doing, counted(tally.Jobs, "job"), who.queue)); err != nil {
+			if err := who.confirm(cmd, fmt.Sprintf("%s %s of queue %s?", help.doing, words, who.queue)); err != nil {
 				return err
 			}
 		}
 		progress, end := verbBar(cmd.ErrOrStderr(), tally.Jobs, o.json)
 		tally, err = operate.Apply(ctx, client, who.queue, verb, filter, who.by(), progress)
 		end()
+		words, partly = counted(tally.Jobs, "job"), nil
 	}
 	if err != nil && tally.Jobs == 0 {
 		return wrong(err)
@@ -154,17 +155,16 @@ func doVerb(cmd *cobra.Command, o *options, verb operate.Verb, filter operate.Fi
 		if who.dry {
 			did = "would " + help.doing
 		}
-		fmt.Fprintf(out, "queue %s: %s\n", who.queue, told(tally, did))
+		fmt.Fprintf(out, "queue %s: %s\n", who.queue, told(tally, did+" "+words))
 	}
 	if err != nil {
 		return partialError{fmt.Errorf("%w; running the same again does the rest", err)}
 	}
-	return nil
+	return partly
 }
 
-// told is a tally in words.
-func told(tally operate.Tally, did string) string {
-	text := did + " " + counted(tally.Jobs, "job")
+// told is a tally in words, after the number of jobs.
+func told(tally operate.Tally, text string) string {
 	var parts []string
 	for _, state := range []lifecycle.State{lifecycle.StateWaiting, lifecycle.StateScheduled, lifecycle.StateRetry, lifecycle.StatePending, lifecycle.StateArchived} {
 		if n := tally.ByState[state]; n > 0 {

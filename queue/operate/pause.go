@@ -165,25 +165,22 @@ func changePauses(
 	}
 	switch {
 	case away > 0 && len(homes) > 1:
-		return before, after, &PartialError{entry.Action, entry.Queue, away, len(homes), err}
+		return before, after, &PartialError{away, len(homes), err, fmt.Sprintf("%s queue %q: %d of its %d partitions may be as before, try again", entry.Action, entry.Queue, away, len(homes))}
 	case away > 0:
 		return before, after, fmt.Errorf("%s queue %q: %w", entry.Action, entry.Queue, err)
 	}
 	return before, after, nil
 }
 
-// PartialError reports a pause, or the end of one, of which some partitions of a queue gave no answer. It is in force in
-// the others.
+// PartialError reports that some partitions of a queue failed to do, or to count, what the others did.
 type PartialError struct {
-	Action           string // pause or resume
-	Queue            string
-	Away, Partitions int // how many did not answer, and how many there are
+	Away, Partitions int // how many failed, and how many there are
 	Err              error
+
+	text string
 }
 
-func (e *PartialError) Error() string {
-	return fmt.Sprintf("%s queue %q: %d of its %d partitions may be as before, try again: %v", e.Action, e.Queue, e.Away, e.Partitions, e.Err)
-}
+func (e *PartialError) Error() string { return fmt.Sprintf("%s: %v", e.text, e.Err) }
 func (e *PartialError) Unwrap() error { return e.Err }
 
 // changePauseIn returns the pause of a partition before and after.

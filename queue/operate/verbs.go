@@ -112,7 +112,8 @@ func (v Verb) States() []lifecycle.State {
 	return nil
 }
 
-// Count returns what a verb would do now, without changing anything.
+// Count returns what a verb would do now, without changing anything. A [PartialError] comes with what the partitions
+// have that answer.
 func Count(ctx context.Context, client redis.UniversalClient, queue string, verb Verb, filter Filter) (Tally, error) {
 	return runVerb(ctx, client, queue, verb, filter, nil, nil)
 }
@@ -187,8 +188,15 @@ func runVerb(ctx context.Context, client redis.UniversalClient, queue string, ve
 			return r.tally, err
 		}
 		if len(homes) > 1 {
-			return r.tally, fmt.Errorf("%s in queue %q stopped in %d of its %d partitions, after %d jobs in all; run it again for the rest: %w",
-				verb, queue, stopped, len(homes), r.tally.Jobs, err)
+			text := fmt.Sprintf("the jobs of queue %q were not counted in %d of its %d partitions", queue, stopped, len(homes))
+			if by != nil {
+				text = fmt.Sprintf("%s in queue %q stopped in %d of its %d partitions, after %d jobs in all; run it again for the rest",
+					verb, queue, stopped, len(homes), r.tally.Jobs)
+			}
+			return r.tally, &PartialError{stopped, len(homes), err, text}
+		}
+		if by == nil {
+			return r.tally, fmt.Errorf("count the jobs of queue %q: %w", queue, err)
 		}
 		return r.tally, fmt.Errorf("%s in queue %q stopped after %d jobs: %w", verb, queue, r.tally.Jobs, err)
 	}
