@@ -418,6 +418,40 @@ func TestPartitionThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// TestResumeBesideAPartitionAway: lanes that a pause put off go on in the partitions that answer.
+func TestResumeBesideAPartitionAway(t *testing.T) {
+	t.Parallel()
+	ctx, by := t.Context(), Operator{Actor: "ann", Reason: "a test"}
+	client, l := busy(t, 4, by)
+	if _, err := PauseJobs(ctx, client, "q", inspect.Scope{}, time.Time{}, by); err != nil {
+		t.Fatal(err)
+	}
+	lanes := func(home string) []redis.Z {
+		return client.ZRangeWithScores(ctx, store.Key(home, "waiting"), 0, -1).Val()
+	}
+	later := float64(time.Now().Add(time.Hour).UnixMicro())
+	for _, home := range l.Names() { // as dispatch does
+		for _, lane := range lanes(home) {
+			client.ZAdd(ctx, store.Key(home, "waiting"), redis.Z{Score: later, Member: lane.Member})
+		}
+	}
+	client.AddHook(cut(func(cmd redis.Cmder) bool { return strings.Contains(fmt.Sprint(cmd.Args()...), "{q@2}") }))
+	if _, err := ResumeJobs(ctx, client, "q", inspect.Scope{}, by); !errors.Is(err, errCut) {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, home := range l.Names() {
+		for _, lane := range lanes(home) {
+			if seen++; lane.Score >= later {
+				t.Errorf("lane %v of %s sleeps on", lane.Member, home)
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("no lanes")
+	}
+}
+
 // TestInterruptedUnregister: wherever the removal of a queue is interrupted, repeating it removes the rest, and
 // its audit stays whole. Then the queue can have other partitions at once; before, its tenants have to move.
 func TestInterruptedUnregister(t *testing.T) {

@@ -77,15 +77,10 @@ func ResumeJobs(ctx context.Context, client redis.UniversalClient, queue string,
 		return false, err
 	}
 	homes, before, _, err := changePause(ctx, client, homes, scope, 0, by, AuditEntry{At: now, Action: "resume", Queue: queue})
-	if err != nil {
-		return false, err
-	}
 	for _, home := range homes {
-		if err := effective.Replan(ctx, client, home, scope.Tenant); err != nil {
-			return false, err
-		}
+		err = cmp.Or(err, effective.Replan(ctx, client, home, scope.Tenant))
 	}
-	return before.By != "", nil
+	return err == nil && before.By != "", err
 }
 
 // pausable returns the partitions that a pause of a scope concerns, and the time of one that answers.
@@ -132,9 +127,9 @@ func changePause(
 		return nil, before, after, err
 	}
 	for try := 1; ; try++ {
-		before, after, err = changePauses(ctx, client, homes, field, until, by, entry, scope)
+		in, before, after, err = changePauses(ctx, client, homes, field, until, by, entry, scope)
 		if !errors.Is(err, errLeft) || try == movesOn {
-			return homes, before, after, err
+			return in, before, after, err
 		}
 		if homes, _, err = pausable(ctx, client, entry.Queue, scope); err != nil {
 			return nil, before, after, err
@@ -142,10 +137,10 @@ func changePause(
 	}
 }
 
-// changePauses changes the pause of a scope in partitions.
+// changePauses changes the pause of a scope in partitions, and returns those that answered.
 func changePauses(
 	ctx context.Context, client redis.UniversalClient, homes []string, field string, until int64, by Operator, entry AuditEntry, scope inspect.Scope,
-) (before, after inspect.Pause, err error) {
+) (in []string, before, after inspect.Pause, err error) {
 	entry.Actor, entry.Reason = by.Actor, by.Reason
 	entry.Tenant, entry.Kind, entry.Endpoint = scope.Tenant, scope.Kind, scope.Endpoint
 	// A partition that does not answer does not keep others going that should stop.
@@ -157,6 +152,7 @@ func changePauses(
 			err = cmp.Or(err, errs[i])
 			continue
 		}
+		in = append(in, homes[i])
 		changed = changed || pause[0] != "" || pause[1] != ""
 		before, after = later(before, inspect.ParsePause(field, pause[0])), later(after, inspect.ParsePause(field, pause[1]))
 	}
@@ -165,11 +161,11 @@ func changePauses(
 	}
 	switch {
 	case away > 0 && len(homes) > 1:
-		return before, after, &PartialError{away, len(homes), err, fmt.Sprintf("%s queue %q: %d of its %d partitions may be as before, try again", entry.Action, entry.Queue, away, len(homes))}
+		return in, before, after, &PartialError{away, len(homes), err, fmt.Sprintf("%s queue %q: %d of its %d partitions may be as before, try again", entry.Action, entry.Queue, away, len(homes))}
 	case away > 0:
-		return before, after, fmt.Errorf("%s queue %q: %w", entry.Action, entry.Queue, err)
+		return in, before, after, fmt.Errorf("%s queue %q: %w", entry.Action, entry.Queue, err)
 	}
-	return before, after, nil
+	return in, before, after, nil
 }
 
 // PartialError reports that some partitions of a queue failed to do, or to count, what the others did.
