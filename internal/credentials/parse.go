@@ -107,14 +107,15 @@ func read(path string, check Check) (version, error) {
 	return v, err
 }
 
-func (v *version) load(path string, most int64) ([]byte, error) {
+func (v *version) load(path string, most int64) (text []byte, err error) {
 	v.stamps.Add(path)
+	defer func() { v.stamps.Failed(err) }()
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	text, err = io.ReadAll(io.LimitReader(f, most+1))
 	if err == nil && int64(len(text)) > most {
 		err = fmt.Errorf("%s: must be at most %d bytes", path, most)
 	}

@@ -43,6 +43,7 @@ type Store struct {
 	// Of the goroutine of Run.
 	decided filewatch.Version // that was taken or refused last
 	warned  filewatch.Version
+	refused string // the error of the last look; "": none
 }
 
 // Open reads the file. The error names the mistakes in it.
@@ -91,24 +92,31 @@ func (s *Store) For(kind, tenant string) (*Secrets, error) {
 func (s *Store) Run(ctx context.Context) error {
 	filewatch.Run(ctx, time.Second, s.decided, func() filewatch.Version {
 		v, err := read(s.path, s.check)
-		if err != nil {
+		said := s.refused
+		if s.refused = ""; err != nil {
+			s.refused = err.Error()
 			s.decided = v.stamps
-			s.logger.Error("the credentials file was not taken; the credentials in force stay", "error", err)
 		} else {
 			s.take(v)
+		}
+		if s.refused != "" && s.refused != said { // a file that cannot be opened is tried again and again
+			s.logger.Error("the credentials file was not taken; the credentials in force stay", "error", err)
 		}
 		return s.decided
 	})
 	return nil
 }
 
-// take puts a version in force.
+// take puts a version in force. It is logged once: a file that cannot be opened is tried again and again.
 func (s *Store) take(v version) {
+	say := !maps.Equal(s.decided, v.stamps)
 	s.mu.Lock()
 	s.tenants = v.tenants
 	s.mu.Unlock()
 	s.decided = v.stamps
-	s.logger.Info("the credentials file is in force", "file", s.path, "tenants", len(v.tenants))
+	if say {
+		s.logger.Info("the credentials file is in force", "file", s.path, "tenants", len(v.tenants))
+	}
 	for _, path := range slices.Sorted(maps.Keys(v.stamps)) {
 		const others = 0o137 // all but reading and writing by the owner, and reading by the group
 		if now := v.stamps[path]; now.Mode&others != 0 && s.warned[path].Mode != now.Mode {
@@ -118,7 +126,7 @@ func (s *Store) take(v version) {
 	s.warned = v.stamps
 	for _, tenant := range slices.Sorted(maps.Keys(v.tenants)) {
 		for _, kind := range slices.Sorted(maps.Keys(v.tenants[tenant])) {
-			if held := v.tenants[tenant][kind].held; held != "" {
+			if held := v.tenants[tenant][kind].held; held != "" && say {
 				s.logger.Warn("a tenant's jobs wait for its credentials", "tenant", tenant, "kind", kind, "reason", held)
 			}
 		}

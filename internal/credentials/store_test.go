@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/test/logtest"
+	"github.com/headgate/headgate/internal/test/openfiles"
 )
 
 const canary = "whsec_CANARY"
@@ -195,6 +196,16 @@ func TestReload(t *testing.T) {
 		after(func() { write(t, path, "tenants: ["+canary) }, "third one", "was not taken")
 		after(func() { os.Remove(path) }, "third one", "was not taken")
 		after(func() { write(t, path, "tenants: {acme: {ai: {api_key: {file: "+key+"}}}} # again") }, "third one", "in force")
+		after(func() {
+			if err := os.Rename(key, key+".before"); err != nil {
+				t.Fatal(err)
+			}
+			write(t, key, "opened late")
+			openfiles.None(t, func() {
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+			})
+		}, "opened late", "too many open files|in force")
 		after(func() { os.Remove(key) }, "held", "in force|jobs wait for its credentials")
 		after(func() { write(t, key, "fourth") }, "fourth", "in force")
 		after(func() {

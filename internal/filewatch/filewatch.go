@@ -7,6 +7,7 @@ package filewatch
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"maps"
 	"os"
@@ -47,6 +48,14 @@ func (v Version) Add(path string) {
 	if info, err := os.Stat(path); err == nil {
 		age := time.Since(info.ModTime())
 		v[path] = Stamp{info.Mode().Perm(), info.Size(), info.ModTime(), age >= 0 && age < tick}
+	}
+}
+
+// Failed takes the stamp of a file from v that the error says could not be opened or read. That may work a moment later
+// without a change of the file, so [Run] tries again while it is there.
+func (v Version) Failed(err error) {
+	if failed, ok := errors.AsType[*fs.PathError](err); ok {
+		v[failed.Path] = Stamp{}
 	}
 }
 

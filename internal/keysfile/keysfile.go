@@ -135,6 +135,8 @@ type Store struct {
 	told   map[string]string // what the keys of the file may do, by id
 	seen   filewatch.Version // last loaded or rejected
 	every  time.Duration     // between looks at the file
+
+	refused string // the error of the last look; "": none
 }
 
 // Open reads the file. The error names every mistake in it.
@@ -192,7 +194,7 @@ func empty(text []byte) bool {
 	return len(fields) == 0 || there && len(fields) == 1 && len(keys.Content) == 0 && (keys.Kind == yaml.SequenceNode || keys.Tag == "!!null")
 }
 
-// Run reloads the file when it changes, until ctx is done. A file with mistakes changes nothing.
+// Run reloads the file when it changes, until ctx is done. A file with mistakes, or that cannot be opened, changes nothing.
 // Without the file, or without a key in it, nobody has access. After a change, Run calls changed
 // with what the keys that differ could do, and what they can do, by their ids. The error is
 // always nil.
@@ -200,11 +202,18 @@ func (s *Store) Run(ctx context.Context, changed func(ctx context.Context, befor
 	filewatch.Run(ctx, s.every, s.seen, func() filewatch.Version {
 		before := s.told
 		err := s.read()
-		_, unreadable := errors.AsType[*fs.PathError](err)
-		switch {
-		case err == nil:
-		case unreadable || errors.Is(err, errNoKeys):
+		s.seen.Failed(err)
+		said := s.refused
+		if s.refused = ""; err != nil {
+			s.refused = err.Error()
+		}
+		gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoKeys)
+		if gone {
 			s.set(nil)
+		}
+		switch {
+		case err == nil || s.refused == said: // a file that cannot be opened is tried again and again
+		case gone:
 			s.logger.Error("the keys file is gone or empty: nobody has access until it has keys again", "error", err)
 		default:
 			s.logger.Error("the keys file was not taken; the keys in force stay", "error", err)

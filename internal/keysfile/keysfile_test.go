@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/internal/test/logtest"
+	"github.com/headgate/headgate/internal/test/openfiles"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -154,6 +155,43 @@ func TestStore(t *testing.T) {
 	}
 	if _, err := Open(path+".none", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+// TestFileThatCannotBeOpenedOnce: the keys in force stay, and the file is read as soon as that works.
+func TestFileThatCannotBeOpenedOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys.yaml")
+	entry := "keys:\n  - {id: shop, hash: " + someHash + ", scopes: [read]}\n"
+	_, hash := api.NewKey()
+	for name, text := range map[string]string{path: entry, path + ".new": entry + "  - {id: more, hash: " + hash.String() + ", scopes: [read]}\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var log logtest.Buffer
+	store, err := Open(path, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.every = 5 * time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- store.Run(ctx, func(context.Context, map[string]string, map[string]string) {}) }()
+	first := store.Keys()
+	openfiles.None(t, func() {
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, &log, "too many open files")
+		time.Sleep(100 * time.Millisecond) // for several looks
+	})
+	waitFor(t, &log, "keys=2")
+	if said := log.String(); strings.Count(said, "too many open files") != 1 || strings.Contains(said, "nobody has access") || store.Keys() == first {
+		t.Errorf("the log has %s", said)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

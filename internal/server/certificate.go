@@ -18,6 +18,7 @@ type certificate struct {
 	logger            *slog.Logger
 	pair              atomic.Pointer[tls.Certificate]
 	seen              filewatch.Version
+	refused           string // the error of the last look; "": none
 }
 
 func openCertificate(certFile, keyFile string, logger *slog.Logger) (*certificate, error) {
@@ -41,9 +42,17 @@ func (c *certificate) read() error {
 // fit together, as between the writing of one and the other, leave the pair before in force.
 func (c *certificate) Run(ctx context.Context) error {
 	filewatch.Run(ctx, time.Second, c.seen, func() filewatch.Version {
-		if err := c.read(); err != nil {
+		err := c.read()
+		c.seen.Failed(err)
+		said := c.refused
+		if c.refused = ""; err != nil {
+			c.refused = err.Error()
+		}
+		switch {
+		case err != nil && c.refused == said: // a file that cannot be opened is tried again and again
+		case err != nil:
 			c.logger.Error("the certificate was not taken; the one before stays in force", "error", err)
-		} else {
+		default:
 			c.logger.Info("the certificate was read again", "file", c.certFile)
 		}
 		return c.seen

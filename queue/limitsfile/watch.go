@@ -75,7 +75,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 func (w *Watcher) read(ctx context.Context) filewatch.Version {
 	for {
 		version := filewatch.Look(w.path)
-		if w.check(ctx) == nil {
+		if w.check(ctx, version) == nil {
 			return version
 		}
 		if wait.For(ctx, w.again) != nil {
@@ -84,10 +84,11 @@ func (w *Watcher) read(ctx context.Context) filewatch.Version {
 	}
 }
 
-// check reads the file and acts on it. The error is that of apply: the same file may be
+// check reads the file, whose version it corrects if that fails, and acts on it. The error is that of apply: the same file may be
 // taken later.
-func (w *Watcher) check(ctx context.Context) error {
+func (w *Watcher) check(ctx context.Context, version filewatch.Version) error {
 	data, err := readFile(w.path)
+	version.Failed(err)
 	now := "file: " + string(data)
 	if err != nil {
 		now = "unreadable: " + err.Error()

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/headgate/headgate/internal/test/openfiles"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
@@ -112,6 +113,27 @@ func TestWatch(t *testing.T) {
 	}
 	if len(taken) > 0 || len(logged) > 0 {
 		t.Errorf("%d more were taken, %d more logged", len(taken), len(logged))
+	}
+}
+
+// TestWatchOfAFileThatCannotBeOpenedOnce: it is read as soon as that works.
+func TestWatchOfAFileThatCannotBeOpenedOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.yaml")
+	write(t, path, good)
+	_, taken, logged := watched(t, path, nil)
+	next(t, "the first read", taken)
+	write(t, path+".new", strings.Replace(good, "300/s", "200/s", 1))
+	openfiles.None(t, func() {
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+		if line := next(t, "a report", logged); !strings.Contains(line, "too many open files") {
+			t.Errorf("logged %s", line)
+		}
+		time.Sleep(5 * lookEvery)
+	})
+	if rate := rateOf(next(t, "the change", taken)); rate != throttle.PerSecond(200) || len(logged) > 0 {
+		t.Errorf("rate = %v, and %d more logged", rate, len(logged))
 	}
 }
 
