@@ -247,7 +247,8 @@ func PublishBy(ctx context.Context, client redis.UniversalClient, limits limits.
 
 // Republish is [PublishBy] for limits that were in force and are gone from Redis, after a flush or a
 // failover to an empty one. What was used of them is lost with them, so they start empty: no tenant
-// gets a second burst, or the rest of a day's quota twice.
+// gets a second burst, or the rest of a day's quota twice. Queues whose limits are still there keep
+// those, which somebody else may have published.
 func Republish(ctx context.Context, client redis.UniversalClient, limits limits.Set, by Operator) error {
 	return publish(ctx, client, limits, by, true)
 }
@@ -267,8 +268,19 @@ func publish(ctx context.Context, client redis.UniversalClient, limits limits.Se
 		return fmt.Errorf("read the queues of kinds: %w", err)
 	}
 	routes, away := map[string]string{}, error(nil)
+	published := limits
+	published.Queues = maps.Clone(limits.Queues)
 	for _, name := range slices.Sorted(maps.Keys(limits.Queues)) {
 		q := limits.Queues[name]
+		if lost && !gone(ctx, client, layoutOf(limits, name)) {
+			delete(published.Queues, name)
+			for _, kind := range q.Kinds {
+				if len(known) == 0 { // its routes are gone, too
+					routes[kind] = name
+				}
+			}
+			continue
+		}
 		for _, kind := range q.Kinds {
 			routes[kind] = name
 		}
@@ -290,7 +302,7 @@ func publish(ctx context.Context, client redis.UniversalClient, limits limits.Se
 	if away != nil {
 		return fmt.Errorf("%w: %w", ErrPartly, away)
 	}
-	if err := publishRoutes(ctx, client, known, routes, limits); err != nil {
+	if err := publishRoutes(ctx, client, known, routes, published); err != nil {
 		return fmt.Errorf("publish the queues of kinds: %w", err)
 	}
 	return nil
@@ -362,6 +374,20 @@ func publishQueue(ctx context.Context, client redis.UniversalClient, queue strin
 		return &inspect.AwayError{Queue: queue, Away: away, Of: len(names)}
 	}
 	return asynqwire.RegisterQueues(ctx, client, names...)
+}
+
+// gone reports whether a partition of a queue has lost its limits. One that does not answer may still have them.
+func gone(ctx context.Context, client redis.UniversalClient, layout partition.Layout) bool {
+	was, found, err := inRedis(ctx, client, layout)
+	if err != nil || !found {
+		return err == nil
+	}
+	for _, home := range was.Names() {
+		if err := client.HGet(ctx, store.Key(home, "limits"), store.EpochField).Err(); errors.Is(err, redis.Nil) {
+			return true
+		}
+	}
+	return false
 }
 
 // inForce reports whether a partition has limits, or does not answer.
