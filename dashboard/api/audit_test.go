@@ -1,11 +1,19 @@
 package api
 
 import (
+	"context"
+	"fmt"
+	"net"
+	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
@@ -42,4 +50,31 @@ func TestRefusalsHideNoChange(t *testing.T) {
 			t.Errorf("an old refusal before newer ones: %v", of)
 		}
 	}
+}
+
+// TestAuditBesideAQueueAway: the audit has the entries of the queues that answer, and names the others.
+func TestAuditBesideAQueueAway(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Start(t), nil)
+	if err := operate.Publish(t.Context(), r.redis, limits.Set{Queues: map[string]limits.Queue{"gone": {}}}); err != nil {
+		t.Fatal(err)
+	}
+	if body := r.want(200, `"queue":"gone"`, "GET", "/audit", "").body; strings.Contains(body, `"away"`) {
+		t.Error(body)
+	}
+	var away atomic.Value
+	away.Store("{gone}")
+	r.redis.AddHook(redistest.OnRequest(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+		if strings.Contains(fmt.Sprint(cmds), away.Load().(string)) {
+			return &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
+		}
+		return send()
+	}))
+	got := r.want(200, `"queue":"`+r.queue+`"`, "GET", "/audit", "")
+	if named := fmt.Sprint(got.get(t, "away")); named != "[gone]" || strings.Contains(got.body, `"queue":"gone"`) {
+		t.Errorf("%s are away: %s", named, got.body)
+	}
+	r.want(503, "Redis does not answer", "GET", "/audit?queue=gone", "")
+	away.Store("") // in every command
+	r.want(503, "Redis does not answer", "GET", "/audit", "")
 }

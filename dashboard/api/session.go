@@ -1,9 +1,12 @@
 package api
 
 import (
+	"context"
 	"slices"
 	"strconv"
+	"time"
 
+	"github.com/headgate/headgate/internal/fanout"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/operate"
 )
@@ -40,7 +43,13 @@ func (a *API) session(r *request) (answer, error) {
 const (
 	maxAudit     = 1000 // entries that are read for keys of single tenants
 	defaultAudit = 100
+	auditWait    = 5 * time.Second // for those of other queues, once one has come
 )
+
+type auditPage struct {
+	Entries []auditJSON `json:"entries"`
+	Away    []string    `json:"away,omitempty"` // queues whose entries are missing; "" for those of keys
+}
 
 // audit lists changes and refusals, newest first.
 func (a *API) audit(r *request) (answer, error) {
@@ -55,18 +64,27 @@ func (a *API) audit(r *request) (answer, error) {
 		}
 		names = append(names, "") // keys
 	}
+	// For keys of single tenants read more entries, since those of other tenants are dropped.
+	most := n
+	if !r.caller.all() {
+		most = max(n, maxAudit)
+	}
+	read, errs := fanout.Ask(r.Context(), auditWait, names, func(ctx context.Context, name string) ([]operate.AuditEntry, error) {
+		return operate.Audit(ctx, a.config.Redis, name, most)
+	})
 	var changes, refused []operate.AuditEntry
-	for _, name := range names {
-		// For keys of single tenants read more entries, since those of other tenants are dropped.
-		most := n
-		if !r.caller.all() {
-			most = max(n, maxAudit)
+	var silent []string
+	for i, name := range names {
+		changes = append(changes, read[i]...)
+		if errs[i] == nil {
+			continue
 		}
-		some, err := operate.Audit(r.Context(), a.config.Redis, name, most)
-		if err != nil {
-			return answer{}, err
+		if !away(errs[i]) || !slices.Contains(errs, nil) {
+			return answer{}, errs[i]
 		}
-		changes = append(changes, some...)
+		if r.caller.mayQueue(name) {
+			silent = append(silent, name)
+		}
 	}
 	if r.caller.all() {
 		if refused, err = a.refused.list(r.Context(), r.param("queue")); err != nil {
@@ -81,7 +99,7 @@ func (a *API) audit(r *request) (answer, error) {
 	for _, e := range r.visible(append(changes, refused...)) {
 		entries = append(entries, auditOf(e))
 	}
-	return answer{body: map[string]any{"entries": entries}}, nil
+	return answer{body: auditPage{entries, silent}}, nil
 }
 
 // visible returns the entries that the caller may see, newest first.
