@@ -114,7 +114,7 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 	p := &Program{Client: jobs, Redis: client, Metrics: registry, Details: NewDetails(observer), Logger: logger}
 	var web *server.Server
 	changed := func(e operate.AuditEntry) {
-		logger.Info("recorded in the audit", "audit", e)
+		logger.Info("audit entry", "audit", e)
 		web.Audit(e)
 	}
 	p.limits.publish = func(ctx context.Context, set limits.Set, lost bool) error {

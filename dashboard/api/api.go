@@ -306,7 +306,7 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 
 // changed logs a change at once: in Redis, others' entries may follow until it is dropped.
 func (a *API) changed(e operate.AuditEntry) {
-	a.config.Logger.Info("recorded in the audit", "audit", e)
+	a.config.Logger.Info("audit entry", "audit", e)
 	if a.config.Audit != nil {
 		a.config.Audit(e)
 	}

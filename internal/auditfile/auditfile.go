@@ -21,6 +21,7 @@ type File struct {
 	stdout io.Writer
 	logger *slog.Logger
 	mu     sync.Mutex
+	torn   bool // the last entry was written in part, as to a full disk
 }
 
 // Open checks that the file can be written, and creates it. "" is no file, for which it returns nil.
@@ -54,16 +55,29 @@ func (f *File) append(text []byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.path == Stdout {
-		_, err := f.stdout.Write(text)
-		return err
+		return f.write(f.stdout, text)
 	}
 	file, err := os.OpenFile(f.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	if _, err := file.Write(text); err != nil {
+	if err := f.write(file, text); err != nil {
 		file.Close()
 		return err
 	}
 	return file.Close()
+}
+
+// write writes an entry, on a line of its own after one that was written in part.
+func (f *File) write(to io.Writer, text []byte) error {
+	if f.torn {
+		text = append([]byte{'\n'}, text...)
+	}
+	n, err := to.Write(text)
+	if err == nil {
+		f.torn = false
+	} else if n > 0 {
+		f.torn = true
+	}
+	return err
 }

@@ -2,6 +2,8 @@ package auditfile
 
 import (
 	"bytes"
+	"encoding/json"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -68,5 +70,36 @@ func TestFile(t *testing.T) {
 	(&File{path: Stdout, stdout: &out}).Add(operate.AuditEntry{Actor: "ann"})
 	if !strings.Contains(out.String(), `"actor":"ann"`) {
 		t.Errorf("%s", &out)
+	}
+}
+
+// full is a writer that has room for a few bytes at first.
+type full struct {
+	bytes.Buffer
+	room int // 0: any number
+}
+
+func (f *full) Write(p []byte) (int, error) {
+	if f.room == 0 {
+		return f.Buffer.Write(p)
+	}
+	n, _ := f.Buffer.Write(p[:f.room])
+	f.room = 0
+	return n, io.ErrShortWrite
+}
+
+// TestEntryAfterHalfOfOne: an entry that was written in part, as to a full disk, does not spoil the next one.
+func TestEntryAfterHalfOfOne(t *testing.T) {
+	out, logged := &full{room: 10}, &logtest.Buffer{}
+	f := &File{path: Stdout, stdout: out, logger: slog.New(slog.NewTextHandler(logged, nil))}
+	for _, actor := range []string{"ann", "bob", "eve"} {
+		f.Add(operate.AuditEntry{Actor: actor})
+	}
+	lines := strings.Split(out.String(), "\n")
+	if len(lines) != 4 || !strings.Contains(lines[1], `"actor":"bob"`) || !json.Valid([]byte(lines[1])) || !json.Valid([]byte(lines[2])) {
+		t.Errorf("%q", lines)
+	}
+	if !strings.Contains(logged.String(), "audit.actor=ann") {
+		t.Errorf("the log: %s", logged)
 	}
 }

@@ -265,7 +265,7 @@ func (s *Server) Audit(e operate.AuditEntry) { s.audit.Add(e) }
 func (s *Server) keysChanged(ctx context.Context, before, after map[string]string) {
 	entry := operate.AuditEntry{Action: "keys", Before: before, After: after}
 	by := operate.Operator{Reason: "keys file " + s.config.KeysFile, Log: func(e operate.AuditEntry) {
-		s.config.Logger.Info("recorded in the audit", "audit", e)
+		s.config.Logger.Info("audit entry", "audit", e)
 		s.Audit(e)
 	}}
 	if err := operate.Record(ctx, s.config.API.Redis, entry, by); err != nil {

@@ -50,6 +50,10 @@ type AuditEntry struct {
 	Before map[string]string `json:"before,omitempty"`
 	After  map[string]string `json:"after,omitempty"`
 
+	// Unsure reports that Redis gave no answer, so that the change, or a part of it, may have been made or not. Only
+	// [Operator.Log] gets such entries.
+	Unsure bool `json:"unsure,omitempty"`
+
 	// Count is how many jobs a verb changed. It is the last field, so that a script can
 	// write it.
 	Count int64 `json:"count"`
@@ -224,15 +228,16 @@ func keepAudit(ctx context.Context, client redis.UniversalClient, queue string, 
 
 // Record adds an entry to the audit of its queue, for a change that this package does not
 // make itself. The entry's actor and reason are those of by; an empty Actor stands for this
-// program.
+// program. An entry of no queue is logged whatever Redis says: what it is about, such as API keys, is not in Redis.
 func Record(ctx context.Context, client redis.UniversalClient, e AuditEntry, by Operator) error {
 	by.Actor = cmp.Or(by.Actor, program())
 	if err := by.Check(); err != nil {
 		return err
 	}
+	e.At, e.Actor, e.Reason = time.Now(), by.Actor, by.Reason
 	now, err := store.Time(ctx, client, store.Key(e.Queue, "audit"))
 	if err == nil {
-		e.At, e.Actor, e.Reason = now, by.Actor, by.Reason
+		e.At = now
 		// No transaction: without a queue, the two keys are in two slots of a Cluster. A share without
 		// entries does no harm.
 		own := share(e.Actor)
@@ -244,6 +249,11 @@ func Record(ctx context.Context, client redis.UniversalClient, e AuditEntry, by 
 				})
 			})
 		}
+	}
+	if err != nil && e.Queue == "" {
+		by.log(e)
+	} else if err != nil {
+		by.unsure(err, e)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: the change is made, and not in the audit of queue %q: %w", e.Action, e.Queue, err)

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -449,6 +451,67 @@ func TestResumeBesideAPartitionAway(t *testing.T) {
 	}
 	if seen == 0 {
 		t.Error("no lanes")
+	}
+}
+
+// TestChangesOfUnknownOutcomeAreLogged: a change of which Redis gave no answer is logged as such, because it may be in
+// force; one that was never sent is not.
+func TestChangesOfUnknownOutcomeAreLogged(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	client, _ := busy(t, 1, Operator{Actor: "ann", Reason: "a test"})
+	failure := &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}
+	var away, lost atomic.Bool
+	client.AddHook(redistest.OnRequest(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+		if away.Load() {
+			return failure
+		}
+		err := send()
+		beside := func(cmd redis.Cmder) bool { return cmd.Name() == "expire" } // of limits that are not in force yet
+		if last := cmds[len(cmds)-1]; lost.Load() && err == nil && (last.Name() == "exec" && !slices.ContainsFunc(cmds, beside) || strings.HasPrefix(last.Name(), "eval") && strings.Contains(last.String(), "a test")) {
+			return failure
+		}
+		return err
+	}))
+	var logged []AuditEntry
+	by := Operator{"ann", "a test", func(e AuditEntry) { logged = append(logged, e) }}
+	burst := int64(3)
+	for name, change := range map[string]func() error{
+		"pause": func() error {
+			_, err := PauseJobs(ctx, client, "q", inspect.Scope{}, time.Time{}, by)
+			return err
+		},
+		"override": func() error {
+			return SetOverride(ctx, client, "q", "t1", "tenant", Override{Change: limits.Change{Burst: &burst}, Actor: by.Actor, Reason: by.Reason, Log: by.Log})
+		},
+		"publish": func() error {
+			return PublishBy(ctx, client, limits.Set{Queues: map[string]limits.Queue{"q": {Kinds: []string{"call", "other"}, MaxBacklog: 1000, Limits: []limits.Limit{
+				{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1000), Burst: 5, Per: []string{"tenant"}},
+			}}}}, by)
+		},
+		"cancel": func() error {
+			_, err := Apply(ctx, client, "q", Cancel, Filter{Tenant: "t2"}, by, nil)
+			return err
+		},
+		"record": func() error { return Record(ctx, client, AuditEntry{Action: "record"}, by) },
+	} {
+		for what, fail := range map[string]*atomic.Bool{"is away": &away, "loses its reply": &lost} {
+			logged = nil
+			fail.Store(true)
+			err := change()
+			fail.Store(false)
+			made := name == "record" // whatever Redis says
+			if err == nil {
+				t.Errorf("%s, and Redis %s: no error", name, what)
+			}
+			if !made && fail == &away {
+				if len(logged) > 0 {
+					t.Errorf("%s, which was not sent, is in the log: %+v", name, logged)
+				}
+			} else if len(logged) != 1 || logged[0].Action != name || logged[0].Unsure == made || logged[0].Actor != "ann" || logged[0].At.IsZero() {
+				t.Errorf("%s, and Redis %s: the log has %+v", name, what, logged)
+			}
+		}
 	}
 }
 

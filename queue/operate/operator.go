@@ -4,9 +4,11 @@
 package operate
 
 import (
+	"context"
 	"errors"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/validation"
 )
 
@@ -16,7 +18,8 @@ type Operator struct {
 	Actor  string
 	Reason string
 
-	// Log is called with the entry of each change that was made. nil: the entries are only in Redis.
+	// Log is called with the entry of each change that was made, or may have been made: see [AuditEntry.Unsure]. nil: the
+	// entries are only in Redis.
 	Log func(AuditEntry)
 }
 
@@ -24,6 +27,18 @@ func (by Operator) log(e AuditEntry) {
 	if by.Log != nil {
 		by.Log(e)
 	}
+}
+
+// unsure logs a change that was sent if the error means that Redis gave no answer: it may be in force.
+func (by Operator) unsure(err error, e AuditEntry) {
+	if noAnswer(err) {
+		e.Unsure = true
+		by.log(e)
+	}
+}
+
+func noAnswer(err error) bool {
+	return store.Unreachable(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // Check returns the errors for the fields that cannot be accepted, joined.

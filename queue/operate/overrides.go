@@ -111,9 +111,10 @@ func editOverrides(
 		return false, err
 	}
 	home, field := "", rediskey.Escape(entry.Tenant)
-	changed := false
+	changed, sent := false, false
 	var refused error
 	change := func(tx *redis.Tx) error {
+		sent = false
 		if l.From != nil { // the tenant may have moved meanwhile
 			state, err := tx.HGet(ctx, store.MovesKey(home), field).Result()
 			if err != nil && !errors.Is(err, redis.Nil) {
@@ -160,6 +161,7 @@ func editOverrides(
 		if err != nil {
 			return err
 		}
+		sent = true
 		err = store.Transaction(ctx, tx, func(p redis.Pipeliner) error {
 			if len(all) == 0 {
 				p.HDel(ctx, overrides, field)
@@ -188,6 +190,9 @@ func editOverrides(
 			}
 			return changed, effective.Replan(ctx, client, home, entry.Tenant)
 		case !errors.Is(err, redis.TxFailedErr) || ctx.Err() != nil:
+			if sent {
+				by.unsure(err, entry)
+			}
 			return false, fmt.Errorf("overrides of queue %q: %w", entry.Queue, err)
 		}
 		if l, err = store.ReadLayout(ctx, client, entry.Queue); err != nil {

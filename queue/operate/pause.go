@@ -158,6 +158,8 @@ func changePauses(
 	}
 	if changed {
 		by.log(entry)
+	} else {
+		by.unsure(err, entry)
 	}
 	switch {
 	case away > 0 && len(homes) > 1:

@@ -34,7 +34,9 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 	limits, overrides := store.Key(queue, "limits"), store.Key(queue, "overrides")
 	var before, after map[string]string
 	var entry AuditEntry
+	sent := false
 	change := func(tx *redis.Tx) (err error) {
+		sent = false
 		if before, err = store.ScanHash(ctx, client, limits); err != nil {
 			return err
 		}
@@ -83,6 +85,7 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 		} else if !there {
 			return errors.New("writing them took more than a minute; publish them again")
 		}
+		sent = true
 		err = store.Transaction(ctx, tx, func(p redis.Pipeliner) error {
 			if epoch == "" {
 				epoch = newEpoch(now)
@@ -112,6 +115,9 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 			continue
 		}
 		if err != nil {
+			if sent && entry.Action != "" {
+				by.unsure(err, entry)
+			}
 			return err
 		}
 		if entry.Action != "" {

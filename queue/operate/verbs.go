@@ -180,7 +180,7 @@ func runVerb(ctx context.Context, client redis.UniversalClient, queue string, ve
 			err = cmp.Or(err, reason)
 		}
 	}
-	if r.audit.Count = r.tally.Jobs; by != nil && r.tally.Jobs > 0 {
+	if r.audit.Count = r.tally.Jobs; by != nil && (r.tally.Jobs > 0 || r.audit.Unsure) {
 		by.log(r.audit)
 	}
 	if err != nil {
@@ -339,6 +339,7 @@ func (r *verbRun) slice(ctx context.Context, where, cursor string, more ...any) 
 			return err
 		})
 	})
+	r.audit.Unsure = r.audit.Unsure || r.by != nil && noAnswer(err)
 	r.longest = max(r.longest, n.looked)
 	return n, err
 }
