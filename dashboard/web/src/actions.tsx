@@ -1,5 +1,5 @@
 import { useEffect, useState } from 'preact/hooks';
-import { send } from './api';
+import { isAway, send } from './api';
 import { num, plural, sentenceCase } from './format';
 import type { FailureKey, Pause, Tally } from './types';
 import { ConfirmDialog, openDialog, Problem } from './ui/dialog';
@@ -91,11 +91,12 @@ function ActionDialog({ queue, verb, filter, of }: { queue: string; verb: Verb; 
 		return () => abort.abort();
 	}, []);
 	const n = count?.jobs ?? 0;
+	const uncounted = isAway(error); // the partitions that answer can be changed all the same
 	return (
 		<ConfirmDialog
-			title={`${sentenceCase(verb)} ${of}`} verb={count ? `${sentenceCase(verb)} ${plural(n, 'job')}` : sentenceCase(verb)} danger={verb !== 'retry'} ready={n > 0}
-			typed={n > many || (verb === 'delete' && n > 1) ? verb : undefined}
-			consequence={error != null ? <Problem error={error} /> : count === null ? <Skeleton lines={2} /> : (
+			title={`${sentenceCase(verb)} ${of}`} verb={count ? `${sentenceCase(verb)} ${plural(n, 'job')}` : sentenceCase(verb)} danger={verb !== 'retry'} ready={n > 0 || uncounted}
+			typed={uncounted || n > many || (verb === 'delete' && n > 1) ? verb : undefined}
+			consequence={error != null ? <><Problem error={error} />{uncounted && <p>The jobs could not all be counted. {follows[verb]}</p>}</> : count === null ? <Skeleton lines={2} /> : (
 				<>
 					<p><b>{plural(n, 'job')}</b>{states(count)}{group && <> of kind <bdi>{group.kind}</bdi>: <q><bdi>{reasonOf(group)}</bdi></q></>}. {n > 0 && follows[verb]}</p>
 					{count.too_late > 0 && <p>It is too late for {plural(count.too_late, 'more job')}, held by a worker or already called.</p>}

@@ -63,17 +63,17 @@ function Differences({ e }: { e: AuditEntry }) {
 
 /** The newest changes by operators and publishers: of one queue, or of all. */
 export function Changes({ queue }: { queue?: string }) {
-	const audit = useResource<{ entries: AuditEntry[] | null }>(['audit'], queue === undefined ? { limit: 200 } : { queue, limit: 50 }, 0);
+	const audit = useResource<{ entries: AuditEntry[] | null; away?: string[] }>(['audit'], queue === undefined ? { limit: 200 } : { queue, limit: 50 }, 0);
 	return (
 		<Card title={queue === undefined ? 'What changed' : 'Audit log'}>
-			<Loaded of={audit}>{({ entries }) => ((entries ?? []).length === 0 ? <p class="hint">No changes yet.</p> : (
+			<Loaded of={audit}>{({ entries, away }) => <>{away && <p class="hint">Without those of {away.map((name) => name || 'the keys').join(', ')}, whose Redis does not answer.</p>}{(entries ?? []).length === 0 ? <p class="hint">No changes yet.</p> : (
 				<ol class="changes">{entries!.map((e, i) => (
 					<li key={`${e.at} ${i}`}>
 						<At at={e.at} now={tick.value} title={e.at} />
 						<div><p>{queue === undefined && e.queue && <><a href={href('queues', e.queue)}><Name>{e.queue}</Name></a>: </>}<Sentence e={e} /></p><Differences e={e} /></div>
 					</li>
 				))}</ol>
-			))}</Loaded>
+			)}</>}</Loaded>
 		</Card>
 	);
 }

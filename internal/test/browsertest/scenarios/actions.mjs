@@ -149,6 +149,16 @@ scenario('no action is offered for a job held by a worker', async (page) => {
   assert.equal(await page.locator('main button').count(), 0);
 });
 
+scenario('jobs that cannot all be counted can be changed', { allow: [/status of 503/] }, async (page) => {
+  await page.route('**/actions', (route) => route.request().postDataJSON().dry_run ? route.fulfill({
+    status: 503, contentType: 'application/problem+json', body: JSON.stringify({ title: 'Service Unavailable', status: 503, detail: 'Redis does not answer.' }),
+  }) : route.fulfill({ json: { jobs: 7, by_state: {}, too_late: 0, paused: 0, dry_run: false } }));
+  await at.visit(page, at.tenants(queue));
+  await menu(page, names.many, 'Cancel jobs…');
+  await at.confirm(page, /^Cancel$/, { typed: 'cancel', before: (d) => d.getByText('could not all be counted').waitFor() });
+  await at.said(page, 'Cancelled 7 jobs');
+});
+
 scenario('cancel all waiting jobs of a tenant, after counting them', async (page) => {
   await at.visit(page, at.tenants(queue));
   await menu(page, names.many, 'Cancel jobs…');

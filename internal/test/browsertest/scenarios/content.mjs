@@ -197,10 +197,11 @@ scenario('every action of the audit', async (page) => {
     [{ action: 'refused', queue: undefined, actor: 'nobody', count: 40 }, '40 further requests were refused'],
     [{ action: 'of a later version' }, 'webhook: ann: of a later version: x'],
   ].map(([entry, said]) => [{ at: new Date().toISOString(), actor: 'ann', queue, reason: 'x', count: 0, ...entry }, said]);
-  await page.route('**/api/v1/audit?*', (route) => route.fulfill({ json: { entries: entries.map(([entry]) => entry) } }));
+  await page.route('**/api/v1/audit?*', (route) => route.fulfill({ json: { entries: entries.map(([entry]) => entry), away: ['far', ''] } }));
   await at.visit(page, at.activity());
   const changes = page.locator('.changes > li');
   await changes.nth(entries.length - 1).waitFor();
+  await page.getByText('Without those of far, the keys, whose Redis does not answer.').waitFor();
   assert.deepEqual((await texts(changes.locator('p'))).map((said) => said.replace(/[“”"]/g, '')), entries.map(([, said]) => said));
   assert.equal(await changes.filter({ hasText: 'unregistered' }).locator('.differences').count(), 0);
 });
