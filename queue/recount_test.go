@@ -1,7 +1,9 @@
 package queue
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -159,5 +161,55 @@ func TestSweepOfManyEndpoints(t *testing.T) {
 		if n != want {
 			t.Errorf("%d lanes of tenant %s wait; want %d", n, tenant, want)
 		}
+	}
+}
+
+// TestSweepAfterLanesChange: a limit with an attribute names lanes otherwise. While lanes with the old names hold jobs after
+// it was removed, no count is taken from the others alone, also if the sweep knew all kinds before. Afterwards counts are
+// corrected again.
+func TestSweepAfterLanesChange(t *testing.T) {
+	for _, learned := range []bool{false, true} {
+		t.Run(fmt.Sprintf("learned %v", learned), func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			r := startRigAt(t, server.Redis(), -1, limitsOf(perTenant(100)), nil)
+			client, ctx, c := server.Client(), t.Context(), r.chores()
+			sweep := func() {
+				t.Helper()
+				for range 2 {
+					if err := c.Sweep(ctx); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			wantWaiting := func(tenant string, want int64) {
+				t.Helper()
+				if n := store.ReadCounts(client.HGet(ctx, store.TenantsKey(r.queue), tenant).Val()).Waiting; n != want {
+					t.Errorf("%d jobs of tenant %s wait, want %d", n, tenant, want)
+				}
+			}
+			if learned {
+				r.enqueue(t, "b", 1)
+				sweep()
+			}
+			byDomain := perTenant(100)
+			byDomain.Per = []string{"tenant", "domain"}
+			r.republish(t, nil, byDomain)
+			enqueueAll(t, r.client, slices.Repeat([]Job{{Kind: "call", Queue: r.queue, Tenant: "a", Payload: json.RawMessage(`{}`),
+				Attributes: map[string]string{"domain": "example.com"}}}, 10)...)
+			r.republish(t, nil, perTenant(100))
+			r.enqueue(t, "a", 1)
+			sweep()
+			wantWaiting("a", 11)
+
+			lane := "a;domain=example.com;kind=call"
+			if n := client.ZCard(ctx, asynqwire.Key(r.queue, "g:"+lane)).Val(); n != 10 {
+				t.Fatalf("%d jobs in lane %s of %v", n, lane, client.SMembers(ctx, asynqwire.Key(r.queue, "groups")).Val())
+			}
+			client.Del(ctx, asynqwire.Key(r.queue, "g:"+lane)) // without a count
+			client.SRem(ctx, asynqwire.Key(r.queue, "groups"), lane)
+			sweep()
+			wantWaiting("a", 1)
+		})
 	}
 }

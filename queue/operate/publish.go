@@ -93,6 +93,8 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 			p.HSet(ctx, next, store.EpochField, epoch)
 			p.Persist(ctx, next)
 			p.Rename(ctx, next, limits)
+			// Lanes may have other names now, and the sweep must not count jobs before it has looked at all.
+			p.Del(ctx, store.Key(queue, "kinds"))
 			switch {
 			case nextOverrides == "":
 			case len(resolved) == 0:

@@ -86,7 +86,10 @@ end
 -- kind that is new since then, and that the limits do not list, is not counted until
 -- one of its lanes has been in a slice. Of
 -- more than MAX_KINDS all are forgotten and learned again, and no tenant is summed
--- meanwhile. A tenant with more than MAX_ENDPOINTS endpoints is not summed.
+-- meanwhile. The same happens while lanes have other attributes, as after a limit with one was
+-- removed: such a lane is not part of the sum. If a job in flight returns to one that was empty, it is not
+-- counted until the lane has been in a slice.
+-- A tenant with more than MAX_ENDPOINTS endpoints is not summed.
 local MAX_KINDS, MAX_ENDPOINTS, MAX_COUNTED = 1000, 100, 5000
 local kinds, known, summed, counted = {}, {}, {}, 0
 local function parts_of(lane)
@@ -97,6 +100,13 @@ local function parts_of(lane)
   if endpoint then named = named .. ';endpoint=' .. endpoint end
   if lane_of(ATTRIBUTES, tenant, named) ~= lane then return nil end
   return tenant, kind
+end
+
+local function has_others(lane)
+  for name in string.gmatch(lane, ';([^=;]+)=') do
+    if name ~= 'endpoint' and name ~= 'kind' then return true end
+  end
+  return false
 end
 
 local function learn(kind)
@@ -115,11 +125,13 @@ local function learn_kinds(lanes, begins, ends)
   for _, name in ipairs(names) do
     if name == '*' then all = false else learn(name) end
   end
+  local others = false
   for _, lane in ipairs(lanes) do
     local _, kind = parts_of(lane)
     if kind and learn(kind) then plan('SADD', key, kind) end
+    others = others or has_others(lane)
   end
-  if #kinds > MAX_KINDS then
+  if others or #kinds > MAX_KINDS then
     plan('DEL', key)
     return false
   end
