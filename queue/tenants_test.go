@@ -320,3 +320,34 @@ func TestResumedEndpointIsInTheAudit(t *testing.T) {
 		t.Errorf("audit %+v, %v", entries, err)
 	}
 }
+
+// TestTenantNext: a tenant whose jobs wait until a call ends has no time of its next call, because that is not known. A
+// tenant whose jobs wait for others only has one: it may go now.
+func TestTenantNext(t *testing.T) {
+	t.Parallel()
+	inFlight := limits.Limit{Name: "in_flight", Algorithm: throttle.Concurrency, Concurrency: 1, Per: []string{"tenant"}}
+	shared := limits.Limit{Name: "shared", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}, Burst: 1}
+	r := startRig(t, -1, limitsOf(inFlight, shared), nil)
+	client := r.server.Client()
+	redistest.Serve(client, r.queue, "call")
+	_, hand := r.handing()
+	r.enqueue(t, "blocked", 2)
+	hand(t, 10)
+	r.enqueue(t, "ready1", 1)
+	r.enqueue(t, "ready2", 1)
+	if ids := hand(t, 10); len(ids) != 1 {
+		t.Fatalf("%d jobs go", len(ids))
+	}
+	if lanes := client.ZRange(t.Context(), store.Key(r.queue, "ready"), 0, -1).Val(); !slices.Equal(lanes, []string{r.lane("ready1"), r.lane("ready2")}) {
+		t.Fatalf("lanes %q are ready", lanes)
+	}
+	page, err := inspect.New(client).ListTenants(t.Context(), r.queue, inspect.TenantQuery{Only: inspect.OnlyWaiting, Sort: inspect.ByTenant, Ascending: true})
+	if err != nil || len(page.Tenants) != 3 {
+		t.Fatalf("%+v, %v", page.Tenants, err)
+	}
+	for i, want := range []time.Time{{}, page.Now, page.Now} {
+		if row := page.Tenants[i]; row.Waiting != 1 || !row.Next.Equal(want) {
+			t.Errorf("tenant %s, %d of its jobs wait, goes next at %v, want %v", row.Tenant, row.Waiting, row.Next, want)
+		}
+	}
+}

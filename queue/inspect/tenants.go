@@ -251,12 +251,18 @@ func (f *forecast) tenantRows(ctx context.Context, client redis.UniversalClient,
 	}
 	pipe := client.Pipeline()
 	counted := pipe.HMGet(ctx, store.TenantsKey(f.queue), names...)
-	due := map[string]*redis.FloatSliceCmd{}
+	due, ready := map[string]*redis.FloatSliceCmd{}, map[string]*redis.Cmd{}
 	for tenant, names := range lanes {
 		if len(names) == 0 {
 			continue
 		}
 		due[tenant] = pipe.ZMScore(ctx, store.Key(f.queue, "waiting"), names...)
+		// ZMScore returns 0 for a lane that is not there, which is a virtual time, too.
+		args := []any{"ZMSCORE", store.Key(f.queue, "ready")}
+		for _, name := range names {
+			args = append(args, name)
+		}
+		ready[tenant] = pipe.Do(ctx, args...)
 	}
 	if err := store.Execute(ctx, pipe); err != nil {
 		return nil, err
@@ -284,7 +290,7 @@ func (f *forecast) tenantRows(ctx context.Context, client redis.UniversalClient,
 			row.Overridden = row.Overridden || in
 		}
 		if row.Waiting > 0 {
-			row.Next = f.nextOf(due[name])
+			row.Next = f.nextOf(due[name], ready[name])
 			switch {
 			case row.Unserved != nil || row.Pause != nil && row.Pause.Until.IsZero():
 				row.Next = time.Time{}
@@ -301,16 +307,26 @@ func (f *forecast) tenantRows(ctx context.Context, client redis.UniversalClient,
 }
 
 // nextOf returns when the first of some lanes is due. A lane that is ready has no time:
-// it waits only for shared limits and may go as soon as these admit it.
-func (f *forecast) nextOf(due *redis.FloatSliceCmd) time.Time {
+// it waits only for shared limits and may go as soon as these admit it. A lane that is neither waits
+// until a call ends, which is not known.
+func (f *forecast) nextOf(due *redis.FloatSliceCmd, ready *redis.Cmd) time.Time {
 	if due == nil {
 		return f.asked
 	}
+	starts, _ := ready.Slice()
 	next := math.Inf(1)
-	for _, micros := range due.Val() {
-		next = min(next, micros)
+	for i, micros := range due.Val() {
+		switch {
+		case micros > 0:
+			next = min(next, micros)
+		case i < len(starts) && starts[i] != nil:
+			next = 0
+		}
 	}
-	if len(due.Val()) == 0 || int64(next) < f.asked.UnixMicro() {
+	switch {
+	case math.IsInf(next, 1):
+		return time.Time{}
+	case int64(next) < f.asked.UnixMicro():
 		return f.asked
 	}
 	return time.UnixMicro(int64(next))
