@@ -68,7 +68,7 @@ func (p *progress) watch(ctx context.Context) context.Context {
 //
 //	it was sent                                       unknown
 //	the worker is shutting down                       ctx's error
-//	no connection was requested: no credentials       retryable, not called
+//	no connection was requested                       retryable, not called
 //	the worker lacks files or ports                   postponed for a second
 //	no address, no connection, no TLS, or a broken
 //	connection or a timeout before it was sent        unreachable

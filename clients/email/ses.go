@@ -63,12 +63,25 @@ type knownCredentials struct {
 }
 
 func (k *knownCredentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
-	found, err := k.CredentialsProvider.Retrieve(ctx)
-	if err == nil {
-		k.last.Store(&found)
+	found, err := k.CredentialsProvider.Retrieve(withoutValues{ctx})
+	if err != nil {
+		return found, &credentialsError{err}
 	}
-	return found, err
+	k.last.Store(&found)
+	return found, nil
 }
+
+// withoutValues is a context without the values of its parent. The credentials of a role come
+// over HTTP; with the trace of [progress], such a request would look like one to SES.
+type withoutValues struct{ context.Context }
+
+func (withoutValues) Value(any) any { return nil }
+
+// credentialsError reports that there are no credentials, so SES was not called.
+type credentialsError struct{ err error }
+
+func (e *credentialsError) Error() string { return "no credentials: " + e.err.Error() }
+func (e *credentialsError) Unwrap() error { return e.err }
 
 func (k *knownCredentials) secrets() []string {
 	if last := k.last.Load(); last != nil {

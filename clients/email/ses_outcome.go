@@ -11,6 +11,7 @@ import (
 	"github.com/aws/smithy-go"
 
 	"github.com/headgate/headgate/clients"
+	shared "github.com/headgate/headgate/clients/internal/transport"
 )
 
 const sesName = "Amazon SES"
@@ -19,6 +20,13 @@ const sesName = "Amazon SES"
 func (s *SES) judge(ctx, limited context.Context, seen *progress, err error) error {
 	if err == nil {
 		return nil
+	}
+	if none, ok := errors.AsType[*credentialsError](err); ok {
+		reason := clients.Printable(without(shared.Cause(limited, none).Error(), s.known.secrets()...), maxReason)
+		if ctx.Err() != nil || shared.Short(err) {
+			return shared.Lost(ctx, sesName, false, err, reason)
+		}
+		return clients.KeyRefused(0, clients.NotCalled(fmt.Errorf("%s: %s", sesName, reason)))
 	}
 	status := int(seen.status.Load())
 	if status == 0 {

@@ -345,14 +345,25 @@ func TestSESCredentialsNotFound(t *testing.T) {
 	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"} {
 		t.Setenv(name, "")
 	}
-	s, err := NewSES(SESConfig{Region: "eu-central-1", Endpoint: "http://127.0.0.1:1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	err = s.Send(t.Context(), call, plain())
-	if _, uncalled := errors.AsType[*clients.NotCalledError](err); kind(err) != "retryable" || !uncalled {
-		t.Errorf("%s: %v", kind(err), err)
+	// What the container's endpoint of credentials is sent is not sent to SES.
+	container := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	defer container.Close()
+	for name, uri := range map[string]string{"no source": "", "the source refuses": container.URL} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", uri)
+			s, err := NewSES(SESConfig{Region: "eu-central-1", Endpoint: "http://127.0.0.1:1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			err = s.Send(t.Context(), call, plain())
+			refused, is := errors.AsType[*clients.ExhaustedError](err)
+			if _, uncalled := errors.AsType[*clients.NotCalledError](err); !is || !refused.Account || !uncalled {
+				t.Errorf("%s: %v", kind(err), err)
+			}
+		})
 	}
 }
 
