@@ -25,6 +25,10 @@ const (
 
 	sesFresh = time.Hour   // how often SES is asked
 	sesAgain = time.Minute // the same, until its first answer
+
+	// sesBurst is how many recipients SES allows in one mail. A lower burst would reject mail that
+	// SES accepts.
+	sesBurst = 50
 )
 
 // sesLimits lowers the limits of the limits file to those of the SES account. An override
@@ -138,6 +142,13 @@ func lower(set limits.Set, quota email.SESQuota) (limits.Set, error) {
 	perDay, err := find(sesDay, func(l limits.Limit) bool { return l.Rate.Period == 24*time.Hour }, "algorithm: sliding_window_counter, rate: 1000000/day")
 	if err != nil {
 		return set, err
+	}
+	// Partitions cannot share a sliding window.
+	if a := perDay.Algorithm; q.Partitions <= 1 && a != throttle.SlidingWindowCounter && a != throttle.SlidingWindowLog {
+		return set, fmt.Errorf("HEADGATE_SES_ACCOUNT_LIMITS: queue %s: limit %s: algorithm: %s does not count the last 24 hours, as SES does: write %s", name, sesDay, a, throttle.SlidingWindowCounter)
+	}
+	if quota.PerSecond > 0 {
+		rate.Burst = min(rate.Burst, max(int64(quota.PerSecond), sesBurst))
 	}
 	if quota.PerSecond > 0 && quota.PerSecond < float64(rate.Rate.Count)/rate.Rate.Period.Seconds() {
 		if rate.Rate = throttle.PerSecond(int64(quota.PerSecond)); float64(rate.Rate.Count) != quota.PerSecond {

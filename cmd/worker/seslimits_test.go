@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/limitsfile"
+	"github.com/headgate/headgate/throttle"
 )
 
 const sesFile = `queues:
@@ -71,10 +72,53 @@ func TestLower(t *testing.T) {
 		strings.Replace(sesFile, "/day", "/h", 1):                    "name: ses-day",
 		strings.Replace(sesFile, ", unit: recipients", "", 1):        "name: ses-rate",
 		strings.Replace(sesFile, "-day,", "-day, per: [tenant],", 1): "name: ses-day",
+
+		strings.Replace(sesFile, "sliding_window_counter", "fixed_window", 1): "queue email: limit ses-day: algorithm: fixed_window does not count the last 24 hours, as SES does: write sliding_window_counter",
+		strings.Replace(sesFile, "sliding_window_counter", "token_bucket", 1): "limit ses-day: algorithm: token_bucket does not",
 	} {
 		if _, err := lower(sesLimitsOf(t, text), email.SESQuota{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %q", err, want)
 		}
+	}
+}
+
+// TestLowerBurst: a token bucket does not admit at once what the account may send only over many
+// seconds, but it always admits a mail with as many recipients as SES allows.
+func TestLowerBurst(t *testing.T) {
+	for _, tt := range []struct {
+		perSecond   float64
+		burst, want int64
+	}{
+		{14, 1000, 50},
+		{14, 20, 20},
+		{200, 1000, 200},
+		{5000, 10_000, 5000}, // although the rate of the file is lower
+		{0, 1000, 1000},
+	} {
+		file := sesLimitsOf(t, sesFile)
+		rate := &file.Queues["email"].Limits[1]
+		rate.Algorithm, rate.Rate, rate.Burst = throttle.TokenBucket, throttle.PerSecond(1000), tt.burst
+		lowered, err := lower(file, email.SESQuota{PerSecond: tt.perSecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := lowered.Queues["email"].Limits[1].Burst; got != tt.want || rate.Burst != tt.burst {
+			t.Errorf("%v/s, burst %d: %d; want %d", tt.perSecond, tt.burst, got, tt.want)
+		}
+	}
+}
+
+// TestLowerPartitions: partitions share neither sliding windows nor leaky buckets with a unit, so
+// other limits can be lowered for them.
+func TestLowerPartitions(t *testing.T) {
+	text := strings.NewReplacer("kinds:", "partitions: 2\n    kinds:", "sliding_window_counter", "fixed_window",
+		"leaky_bucket, rate", "token_bucket, burst: 1000, rate").Replace(sesFile)
+	lowered, err := lower(sesLimitsOf(t, text), email.SESQuota{PerSecond: 14, PerDay: 50_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lowered.Validate(); err != nil {
+		t.Error(err)
 	}
 }
 
