@@ -8,6 +8,8 @@ import type { AuditEntry, Event, History, Overview } from './types';
 
 export type Connection = 'connecting' | 'live' | 'away' | 'paused';
 export const connection = signal<Connection>('connecting');
+/** Why the server does not open the stream, if it answers. */
+export const refusal = signal<ApiError | null>(null);
 export const queues = signal<Overview[] | null>(null);
 export const redisError = signal<string | null>(null);
 /** When the last overview arrived from Redis, by the browser's clock. */
@@ -89,6 +91,7 @@ async function listen(abort: AbortController): Promise<void> {
 	try {
 		const response = await request(address(['events']), { signal: abort.signal, headers: { Accept: 'text/event-stream' } });
 		saidAt = Date.now();
+		refusal.value = null;
 		connection.value = 'live';
 		const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
 		let rest = '', kind = '', data = '';
@@ -116,7 +119,9 @@ const sleep = (ms: number, signal: AbortSignal) => new Promise<void>((done) => {
 	signal.addEventListener('abort', () => (clearTimeout(timer), done()), { once: true });
 });
 
-/** Keeps the stream open while the tab is visible and the server does not ask for a key. */
+const forbidden = (e: unknown): boolean => e instanceof ApiError && e.status === 403;
+
+/** Keeps the stream open while the tab is visible, the server does not ask for a key, and the key allows it. */
 export function start(): void {
 	let run: AbortController | null = null;
 	const follow = async (mine: AbortController) => {
@@ -124,12 +129,19 @@ export function start(): void {
 			const one = new AbortController();
 			mine.signal.addEventListener('abort', () => one.abort(), { once: true });
 			const begun = Date.now();
+			let why: ApiError | null = null;
 			try {
 				await listen(one);
 			} catch (e) {
 				if (e instanceof ApiError && e.status === 401) return;
+				if (e instanceof ApiError && e.status > 0) why = e;
 			}
 			if (mine.signal.aborted) return;
+			refusal.value = why;
+			if (forbidden(why)) { // the server records each such request
+				connection.value = 'paused';
+				return;
+			}
 			connection.value = 'away';
 			failures = Date.now() - begun > 10_000 ? 1 : failures + 1;
 			// Half of the wait is random, so that pages do not reconnect all at once.
@@ -139,7 +151,7 @@ export function start(): void {
 	const change = () => {
 		run?.abort();
 		run = null;
-		if (document.hidden || keyWanted.value) {
+		if (document.hidden || keyWanted.value || forbidden(refusal.value)) {
 			connection.value = 'paused';
 			return;
 		}
@@ -154,7 +166,10 @@ export function start(): void {
 	effect(() => {
 		if (keyWanted.value !== wanted) {
 			wanted = keyWanted.value;
-			queueMicrotask(change);
+			queueMicrotask(() => {
+				refusal.value = null; // another key may be allowed to
+				change();
+			});
 		}
 	});
 }

@@ -205,14 +205,15 @@ func TestKeys(t *testing.T) {
 	key, hash := api.NewKey()
 	_, other := api.NewKey()
 	shop, ofShop := api.NewKey()
+	producer, ofProducer := api.NewKey()
 	keys := func(hash api.Hash) string {
-		return s.write("keys.yaml", fmt.Sprintf("keys:\n  - {id: anna, hash: %q, scopes: [admin]}\n  - {id: shop, hash: %q, scopes: [read], tenants: [acme]}\n", hash, ofShop))
+		return s.write("keys.yaml", fmt.Sprintf("keys:\n  - {id: anna, hash: %q, scopes: [admin]}\n  - {id: shop, hash: %q, scopes: [read], tenants: [acme]}\n  - {id: producer, hash: %q, scopes: [enqueue]}\n", hash, ofShop, ofProducer))
 	}
 	p := s.worker("HEADGATE_API_KEYS_FILE=" + keys(hash))
 	s.enqueue(times(3, s.call("acme", "/orders"))...)
 	scenario(t, "keys.mjs", run{
 		base:    p.page,
-		given:   map[string]any{"queue": "webhook", "names": map[string]string{"waiting": "acme"}, "key": key, "shop": shop},
+		given:   map[string]any{"queue": "webhook", "names": map[string]string{"waiting": "acme"}, "key": key, "shop": shop, "producer": producer},
 		control: control{"revoke the key": func(json.RawMessage) (any, error) { return keys(other), nil }},
 	})
 }

@@ -1,7 +1,7 @@
 import type { ComponentChildren } from 'preact';
 import { useErrorBoundary } from 'preact/hooks';
 import { ApiError, isAway } from '../api';
-import { connection, heardAt, redisError, silent, tick } from '../live';
+import { connection, heardAt, redisError, refusal, silent, tick } from '../live';
 import { clock } from '../format';
 import type { Resource } from '../hooks';
 import { Icon, type IconName } from './icon';
@@ -40,9 +40,20 @@ export function Loaded<T>({ of, lines, children }: { of: Resource<T>; lines?: nu
 	);
 }
 
-/** A banner across the page while the server or Redis does not answer. */
+/** A banner across the page while the server or Redis does not answer, or the server refuses the stream. */
 export function AwayBanner() {
-	const away = connection.value === 'away' || silent.value;
+	const away = connection.value === 'away' || silent.value, refused = refusal.value;
+	if (refused) {
+		return (
+			<div class="banner" role="alert">
+				<Icon name="warn" />
+				<p>
+					<b>{refused.status === 403 ? 'The page is not live with this key.' : 'The page is not live.'}</b>{' '}
+					<bdi>{refused.message}</bdi>{refused.status !== 403 && ' The page reconnects automatically.'}
+				</p>
+			</div>
+		);
+	}
 	if (redisError.value === null && !away) return null;
 	const since = heardAt.value ? <> The data shown is from <b>{clock(heardAt.value, tick.peek())}</b>.</> : null;
 	return (

@@ -77,3 +77,30 @@ scenario('a key of one tenant', { key: given.shop, allow: [/status of 403/] }, a
   assert.equal(refused.length, 1);
   assert.equal(tab.requests.filter((r) => r.url.pathname === refused[0]).length, 1);
 });
+
+scenario('a key that may not read', { allow: [/status of 40[13]/] }, async (page, tab) => {
+  await page.clock.install();
+  await page.goto(base);
+  await signIn(page, given.producer);
+  await page.getByRole('alert').filter({ hasText: 'not live with this key' }).filter({ hasText: 'scope read' }).waitFor();
+  await page.clock.runFor(60_000);
+  await page.evaluate(() => dispatchEvent(new Event('online')));
+  const asked = tab.requests.filter((r) => r.url.pathname.endsWith('/events') && r.request.headers().authorization);
+  assert.equal(asked.length, 1);
+  await page.getByRole('button', { name: /Sign out/ }).click();
+  await signIn(page, given.shop);
+  await at.live(page);
+});
+
+scenario('all streams are taken', { key: given.shop, allow: [/status of 429/] }, async (page) => {
+  await page.route('**/api/v1/events', (route) => route.fulfill({
+    status: 429, contentType: 'application/problem+json', body: JSON.stringify({ title: 'Too Many Requests', detail: 'Enough pages are open: retry later.' }),
+  }));
+  await page.goto(base);
+  const banner = page.getByRole('alert').filter({ hasText: 'Enough pages are open: retry later.' });
+  await banner.waitFor();
+  assert.doesNotMatch(await banner.innerText(), /does not answer/);
+  await page.unroute('**/api/v1/events');
+  await at.live(page);
+  await banner.waitFor({ state: 'detached' });
+});
