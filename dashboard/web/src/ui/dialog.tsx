@@ -2,6 +2,7 @@ import { signal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
 import { useEffect, useId, useRef, useState } from 'preact/hooks';
 import { ApiError } from '../api';
+import { say } from './toast';
 
 // One dialog at a time, opened from anywhere.
 
@@ -50,7 +51,7 @@ interface Confirmation {
 	/** More fields, between the consequence and the reason. */
 	fields?: ComponentChildren;
 	ready?: boolean;
-	/** Makes the change; an error is shown in the dialog, which stays open. */
+	/** Makes the change; an error is shown in the dialog, which stays open, or in a message if somebody has closed it. */
 	act: (reason: string) => Promise<void>;
 }
 
@@ -65,12 +66,16 @@ export function ConfirmDialog({ title, consequence, verb, danger, typed, fields,
 		if (!ok) return;
 		setBusy(true);
 		setError(null);
+		// Somebody can close the dialog, and open another one, before the change is made.
+		const mine = shown.value, open = () => shown.value === mine;
 		try {
 			await act(reason.trim());
-			closeDialog();
+			if (open()) closeDialog();
 		} catch (e) {
-			setError(e);
-			setBusy(false);
+			if (open()) {
+				setError(e);
+				setBusy(false);
+			} else say(`${verb}: ${(e as Error).message}`, true);
 		}
 	};
 	return (

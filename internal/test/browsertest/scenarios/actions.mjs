@@ -283,3 +283,32 @@ scenario('a refusal by the server is shown in the dialog, which stays open', { a
   await dialog.getByRole('alert').filter({ hasText: 'it is <b>too</b> short' }).waitFor();
   assert.equal(await dialog.getByLabel('Reason').inputValue(), 'ok');
 });
+
+scenario('a slow change leaves the next dialog open, and its failure is shown', { allow: [/status of 422/] }, async (page) => {
+  await at.visit(page, at.job(queue, jobs.refusable));
+  const dialog = page.getByRole('dialog');
+  for (const [answer, text] of [
+    [{ status: 200, json: { jobs: 0 } }, 'Nothing changed'],
+    [{ status: 422, contentType: 'application/problem+json', body: JSON.stringify({ title: 'Invalid', detail: 'it is too late' }) }, 'Cancel the job: it is too late'],
+  ]) {
+    let release;
+    const released = new Promise((done) => { release = done; });
+    await page.route(`${base}/api/v1/**/cancel`, async (route) => {
+      await released;
+      await route.fulfill(answer);
+    }, { times: 1 });
+    await page.getByRole('button', { name: 'Cancel…' }).click();
+    await dialog.getByLabel('Reason').fill('ok');
+    await dialog.getByRole('button', { name: 'Cancel the job' }).click();
+    await dialog.getByRole('button', { name: 'Working…' }).waitFor();
+    await dialog.getByRole('button', { name: 'Go back' }).click();
+    await dialog.waitFor({ state: 'hidden' });
+    await page.getByRole('button', { name: 'Run now…' }).click();
+    await dialog.getByLabel('Reason').fill('half a rea');
+    release();
+    await at.said(page, text);
+    assert.equal(await dialog.getByLabel('Reason').inputValue(), 'half a rea');
+    await dialog.getByRole('button', { name: 'Go back' }).click();
+    await dialog.waitFor({ state: 'hidden' });
+  }
+});
