@@ -154,7 +154,7 @@ func damagedScripts(client *redis.Client) []damagedScript {
 	}
 	periodic("look", store.PeriodicLookScript, periodicFiredKey, func(tick int64) []any { return []any{tick} })
 	periodic("choose", store.PeriodicChooseScript, periodicFiredKey, func(tick int64) []any {
-		return []any{"hourly", tick, damagedQueue, "new", tick, damagedQueue}
+		return []any{"hourly", tick, damagedQueue, "call;;a", "new", tick, damagedQueue, "call;;a"}
 	})
 	periodic("mark", store.PeriodicMarkScript, periodicFiredKey, func(tick int64) []any { return []any{"hourly", tick, "new", tick} })
 	periodic("set", store.PeriodicSetScript, periodicKey, func(int64) []any {

@@ -197,12 +197,13 @@ func TestTicksOutOfOrder(t *testing.T) {
 		args   []any
 		want   string
 	}{
-		{store.PeriodicChooseScript, []any{"e", 200, "q"}, "[[q 0]]"},
-		{store.PeriodicChooseScript, []any{"e", 100, "other"}, "[[ 199]]"},
+		{store.PeriodicChooseScript, []any{"e", 200, "q", "job"}, "[[q 0]]"},
+		{store.PeriodicChooseScript, []any{"e", 100, "other", "job"}, "[[ 199]]"},
 		{store.PeriodicMarkScript, []any{"e", 100}, "1"},
-		{store.PeriodicChooseScript, []any{"e", 200, "other"}, "[[q 0]]"},
+		{store.PeriodicChooseScript, []any{"e", 200, "other", "job"}, "[[q 0]]"},
+		{store.PeriodicChooseScript, []any{"e", 200, "other", "another"}, "[[ 200]]"},
 		{store.PeriodicMarkScript, []any{"e", 200}, "1"},
-		{store.PeriodicChooseScript, []any{"e", 200, "other"}, "[[ 200]]"},
+		{store.PeriodicChooseScript, []any{"e", 200, "other", "job"}, "[[ 200]]"},
 	} {
 		if got := ask(step.script, step.args...); got != step.want {
 			t.Errorf("%v: %s; want %s", step.args, got, step.want)

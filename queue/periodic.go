@@ -59,7 +59,7 @@ type Periodic struct {
 	// MaxLate is the maximum delay of a tick. If no worker ran for more than 10 s, the
 	// latest missed tick fires once if it is not later than MaxLate, and the others are
 	// dropped. A tick whose job is rejected, as with a full backlog, is tried again for
-	// up to MaxLate or until the next tick. 10 s to 24 h in whole seconds; 0 means an
+	// up to MaxLate, until the next tick, or until the kind, queue or tenant of Job is changed. 10 s to 24 h in whole seconds; 0 means an
 	// hour.
 	MaxLate time.Duration
 }

@@ -158,3 +158,70 @@ func TestPeriodicBesideAQueueAway(t *testing.T) {
 		}
 	}
 }
+
+// TestPeriodicRefusedAndChanged: a tick whose job was rejected is dropped when its periodic job gets a job of another kind,
+// for another queue or of another tenant: it may have been enqueued before, and no worker of the first queue may take
+// the new kind. Ticks that were not tried before are fired, as the new job.
+func TestPeriodicRefusedAndChanged(t *testing.T) {
+	for name, changed := range map[string]Job{
+		"queue":  {Kind: "call", Queue: "qb", Tenant: "a", Payload: struct{}{}},
+		"kind":   {Kind: "other", Queue: "qb", Tenant: "a", Payload: struct{}{}},
+		"tenant": {Kind: "call", Queue: "qb", Tenant: "b", Payload: struct{}{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tm := newTimer(t)
+			ctx, full := t.Context(), tm.full(t)
+			for _, id := range []string{"x", "same"} {
+				tm.set(Periodic{ID: id, Spec: "@every 24h", MaxLate: 24 * time.Hour, Job: full})
+				tm.aged(id, 48*time.Hour)
+			}
+			today := tm.now() / 86400 * 86400
+			tm.mustRound(tm.ticks)
+			tm.set(Periodic{ID: "new", Spec: "@every 24h", MaxLate: 24 * time.Hour, Job: full})
+			tm.aged("new", 48*time.Hour)
+			for _, id := range []string{"x", "new"} {
+				tm.set(Periodic{ID: id, Spec: "@every 24h", MaxLate: 24 * time.Hour, Job: changed})
+			}
+			tm.mustRound(tm.ticks)
+			tm.drop("call")
+			tm.client.Del(ctx, store.TenantsKey("call"))
+			for range 2 {
+				tm.mustRound(tm.ticks)
+			}
+			wantFired(t, tm.fired("call"), "same", today)
+			wantFired(t, tm.fired(changed.Queue), "new", today)
+		})
+	}
+}
+
+// TestPeriodicChangedMeanwhile: a periodic job that gets a job for another queue while its tick is being enqueued is not
+// enqueued in the first.
+func TestPeriodicChangedMeanwhile(t *testing.T) {
+	t.Parallel()
+	tm := newTimer(t)
+	p := Periodic{ID: "x", Spec: "@every 24h", MaxLate: 24 * time.Hour, Job: Job{Kind: "call", Tenant: "a", Payload: struct{}{}}}
+	tm.set(p)
+	tm.aged("x", 48*time.Hour)
+	client := tm.server.Client()
+	var change sync.Once
+	client.AddHook(redistest.OnCommand(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if cmd.Name() == "hmget" && cmd.Args()[1] == periodicKey {
+			change.Do(func() {
+				p.Job.Kind, p.Job.Queue = "other", "qb"
+				tm.set(p)
+			})
+		}
+		return next(ctx, cmd)
+	}))
+	ticks := newTicks(t, client)
+	for range 2 {
+		tm.mustRound(ticks)
+	}
+	if p.Job.Queue == "" {
+		t.Fatal("it was not changed")
+	}
+	if got := tm.fired("call"); len(got) > 0 {
+		t.Errorf("fired %v in the first queue", got)
+	}
+}

@@ -18,6 +18,8 @@ import (
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // timer is a Redis with periodic jobs, and the part of a worker that fires them, one round
@@ -202,6 +204,14 @@ func TestPeriodicStall(t *testing.T) {
 	}
 }
 
+// serves makes a queue that of the kind call.
+func (tm *timer) serves(queue string) {
+	tm.t.Helper()
+	if err := operate.Publish(tm.t.Context(), tm.client, limits.Set{Queues: map[string]limits.Queue{queue: {Kinds: []string{"call"}}}}); err != nil {
+		tm.t.Fatal(err)
+	}
+}
+
 // TestPeriodicDeath: if a worker dies at any step of firing, no tick is lost, and the worker
 // that goes on repeats none, even if the queue of the kind has changed.
 func TestPeriodicDeath(t *testing.T) {
@@ -210,12 +220,13 @@ func TestPeriodicDeath(t *testing.T) {
 	// begin does the first steps of firing the last minute's tick and stops.
 	begin := func(t *testing.T, queue string) (tm *timer, table *timetable, s []shot) {
 		tm = newTimer(t)
-		tm.set(Periodic{ID: "x", Spec: "@every 24h", Job: Job{Kind: "call", Tenant: "a", Queue: queue, Payload: struct{}{}}, MaxLate: 24 * time.Hour})
+		tm.serves(queue)
+		tm.set(Periodic{ID: "x", Spec: "@every 24h", Job: Job{Kind: "call", Tenant: "a", Payload: struct{}{}}, MaxLate: 24 * time.Hour})
 		tm.aged("x", 48*time.Hour)
 		if err := tm.load(ctx); err != nil {
 			t.Fatal(err)
 		}
-		table = tm.tables[queue]
+		table = tm.tables["call"]
 		e := table.entries[0]
 		e.next = e.Last(e.since, tm.now())
 		s = table.choose(ctx, []shot{{entry: e, tick: e.next, home: queue}})
@@ -251,9 +262,7 @@ func TestPeriodicDeath(t *testing.T) {
 	t.Run("and its queue changes", func(t *testing.T) {
 		tm, table, s := begin(t, "old")
 		ready := prepare(table, s)
-		// As if the kind's queue had changed. The schedule is the same.
-		text := tm.client.HGet(ctx, periodicKey, "x").Val()
-		tm.client.HSet(ctx, periodicKey, "x", strings.Replace(text, `"Queue":"old"`, `"Queue":"new"`, 1))
+		tm.serves("new")
 		tm.mustRound(newTicks(t, tm.client))
 		wantFired(t, tm.fired("old"), "x", s[0].tick)
 		wantFired(t, tm.fired("new"), "x")

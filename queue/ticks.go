@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/internal/redisscript"
 	"github.com/headgate/headgate/internal/wait"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
@@ -230,6 +231,11 @@ type shot struct {
 	accepted accepted
 }
 
+// jobName returns what decides about the place of an entry's job.
+func (e *entry) jobName() string {
+	return rediskey.Escape(e.job.Kind) + ";" + rediskey.Escape(e.job.Queue) + ";" + rediskey.Escape(e.job.Tenant)
+}
+
 // fireDue fires all ticks that were due when it began. It may take long, so each chunk asks the clock.
 func (tt *timetable) fireDue(ctx context.Context, clock func() int64, attended bool) {
 	now := clock()
@@ -337,14 +343,14 @@ func (tt *timetable) locate(ctx context.Context, shots []shot) []shot {
 }
 
 // choose fixes the queue of each tick, the same for all workers, and drops ticks that were
-// already fired.
+// already fired, or tried before the job of their entry was changed.
 func (tt *timetable) choose(ctx context.Context, shots []shot) []shot {
 	if len(shots) == 0 {
 		return nil
 	}
 	var args []any
 	for _, s := range shots {
-		args = append(args, s.id, s.tick, partition.QueueOf(s.home))
+		args = append(args, s.id, s.tick, partition.QueueOf(s.home), s.jobName())
 	}
 	reply, err := tt.run(ctx, store.PeriodicChooseScript, []string{periodicFiredKey}, args...)
 	if err != nil {
@@ -401,6 +407,9 @@ func (tt *timetable) prepare(ctx context.Context, shots []shot) []shot {
 		stored, _, err := decodePeriodic([]byte(text))
 		if err != nil || stored.Paused || stored.Spec != s.spec || stored.Zone != s.zoneName || stored.Since != s.since {
 			continue
+		}
+		if job := stored.Job; job.Kind != s.job.Kind || job.Queue != s.job.Queue || job.Tenant != s.job.Tenant {
+			continue // its place was chosen for the job it had
 		}
 		if err := stored.decrypt(tt.client.keys, s.id); err != nil {
 			tt.refuse(ctx, s, err)

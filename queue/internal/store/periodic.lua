@@ -1,7 +1,7 @@
 -- periodic.lua: which ticks of each entry were fired, for the scripts of periodic jobs.
 --
--- KEYS[1]   headgate:periodic:fired, a hash: id -> "F" or "F T queue": F was the last tick
---           that was fired, and T goes to the queue; '' -> the second until which everything
+-- KEYS[1]   headgate:periodic:fired, a hash: id -> "F" or "F T queue job": F was the last tick
+--           that was fired, and T goes to the queue as such a job; '' -> the second until which everything
 --           was fired
 -- A value of another type is replaced. No tick goes twice because of that: each queue
 -- knows which ticks were fired into it.
