@@ -208,7 +208,7 @@ func judge(err error, job *Running, h *handler, now time.Time) verdict {
 	}
 	if permanent, final := errors.AsType[permanentError](err); final && permanent.Permanent() || errors.Is(err, asynq.SkipRetry) {
 		if job.Unsure && !unknown && answerOf(err) == "" { // else the provider, which knows the key, has answered
-			end, err = lifecycle.Unknown, fmt.Errorf("%w; %w", err, errUnsure)
+			return archive(lifecycle.Unknown, fmt.Errorf("%w; %w", err, errUnsure))
 		}
 		return archive(end, err)
 	}
