@@ -22,7 +22,7 @@ func (s *SES) judge(ctx, limited context.Context, seen *progress, err error) err
 		return nil
 	}
 	if none, ok := errors.AsType[*credentialsError](err); ok {
-		reason := clients.Printable(without(shared.Cause(limited, none).Error(), s.known.secrets()...), maxReason)
+		reason := clients.Printable(without(shared.Cause(limited, innermost(none)).Error(), s.known.secrets()...), maxReason)
 		if ctx.Err() != nil || shared.Short(err) {
 			return shared.Lost(ctx, sesName, false, err, reason)
 		}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/mail"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -350,9 +351,18 @@ func TestSESCredentialsNotFound(t *testing.T) {
 		w.WriteHeader(http.StatusForbidden)
 	}))
 	defer container.Close()
-	for name, uri := range map[string]string{"no source": "", "the source refuses": container.URL} {
+	// A program that is the source may print anything.
+	program := t.TempDir() + "/config"
+	if err := os.WriteFile(program, []byte("[default]\ncredential_process = echo CANARY\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, of := range map[string][2]string{
+		"no source": {}, "the source refuses": {"AWS_CONTAINER_CREDENTIALS_FULL_URI", container.URL}, "the source says something else": {"AWS_CONFIG_FILE", program},
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", uri)
+			if of[0] != "" {
+				t.Setenv(of[0], of[1])
+			}
 			s, err := NewSES(SESConfig{Region: "eu-central-1", Endpoint: "http://127.0.0.1:1"})
 			if err != nil {
 				t.Fatal(err)
@@ -360,7 +370,7 @@ func TestSESCredentialsNotFound(t *testing.T) {
 			defer s.Close()
 			err = s.Send(t.Context(), call, plain())
 			refused, is := errors.AsType[*clients.ExhaustedError](err)
-			if _, uncalled := errors.AsType[*clients.NotCalledError](err); !is || !refused.Account || !uncalled {
+			if _, uncalled := errors.AsType[*clients.NotCalledError](err); !is || !refused.Account || !uncalled || strings.Contains(err.Error(), "CANARY") {
 				t.Errorf("%s: %v", kind(err), err)
 			}
 		})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 
@@ -259,9 +260,9 @@ func limitsApply(cmd *cobra.Command, o *options, path string, who operator) erro
 	defer client.Close()
 	changes, err := printDiff(cmd, o, client, set, cmd.OutOrStdout())
 	question := fmt.Sprintf("publish %s, which changes %s?", path, counted(changes, "queue"))
-	_, usage := errors.AsType[*program.UsageError](err)
+	_, silent := errors.AsType[net.Error](err)
 	switch {
-	case err != nil && (usage || who.dry || ctx.Err() != nil):
+	case err != nil && (!silent || who.dry || ctx.Err() != nil):
 		return err
 	case err != nil: // a node that does not answer does not keep the limits from the others
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: what it changes is not known: %v\n", err)

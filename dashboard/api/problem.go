@@ -149,8 +149,8 @@ func unsure(err error) error {
 		return err
 	}
 	p.Detail = "Redis does not answer. The change may have been made all the same, or in part: look, or repeat the request."
-	if part, ok := errors.AsType[*operate.PartialError](err); ok {
-		p.Detail = fmt.Sprintf("Redis does not answer for %d of the %d partitions of the queue, which may be as before. The change was made in the others: repeat the request later.", part.Away, part.Partitions)
+	if part, ok := errors.AsType[*operate.PartialError](err); ok && part.Away < part.Partitions {
+		p.Detail = fmt.Sprintf("Redis does not answer for %d of the %d partitions of the queue, which may be as before, or changed in part. The change was made in the others: repeat the request later.", part.Away, part.Partitions)
 	}
 	return p
 }

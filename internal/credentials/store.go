@@ -2,7 +2,9 @@ package credentials
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"slices"
@@ -99,7 +101,7 @@ func (s *Store) Run(ctx context.Context) error {
 		} else {
 			s.take(v)
 		}
-		if s.refused != "" && s.refused != said { // a file that cannot be opened is tried again and again
+		if _, again := errors.AsType[*fs.PathError](err); err != nil && !(again && s.refused == said) { // else it was said before
 			s.logger.Error("the credentials file was not taken; the credentials in force stay", "error", err)
 		}
 		return s.decided

@@ -51,12 +51,14 @@ func (v Version) Add(path string) {
 	}
 }
 
-// Failed takes the stamp of a file from v that the error says could not be opened or read. That may work a moment later
-// without a change of the file, so [Run] tries again while it is there.
-func (v Version) Failed(err error) {
-	if failed, ok := errors.AsType[*fs.PathError](err); ok {
+// Failed takes the stamp of a file from v that the error says could not be opened or read, and returns whether there is one.
+// That may work a moment later without a change of the file, so [Run] tries again while it is there.
+func (v Version) Failed(err error) bool {
+	failed, ok := errors.AsType[*fs.PathError](err)
+	if ok {
 		v[failed.Path] = Stamp{}
 	}
+	return ok
 }
 
 // Run calls read when the files of seen have changed and then stayed the same for one more

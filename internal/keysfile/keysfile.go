@@ -202,7 +202,7 @@ func (s *Store) Run(ctx context.Context, changed func(ctx context.Context, befor
 	filewatch.Run(ctx, s.every, s.seen, func() filewatch.Version {
 		before := s.told
 		err := s.read()
-		s.seen.Failed(err)
+		again := s.seen.Failed(err)
 		said := s.refused
 		if s.refused = ""; err != nil {
 			s.refused = err.Error()
@@ -212,7 +212,7 @@ func (s *Store) Run(ctx context.Context, changed func(ctx context.Context, befor
 			s.set(nil)
 		}
 		switch {
-		case err == nil || s.refused == said: // a file that cannot be opened is tried again and again
+		case err == nil || again && s.refused == said: // said before
 		case gone:
 			s.logger.Error("the keys file is gone or empty: nobody has access until it has keys again", "error", err)
 		default:

@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/internal/test/logtest"
 	"github.com/headgate/headgate/internal/test/openfiles"
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -188,6 +189,13 @@ func TestFileThatCannotBeOpenedOnce(t *testing.T) {
 	waitFor(t, &log, "keys=2")
 	if said := log.String(); strings.Count(said, "too many open files") != 1 || strings.Contains(said, "nobody has access") || store.Keys() == first {
 		t.Errorf("the log has %s", said)
+	}
+	// Each version of a file with a mistake is said to have one, also if it is the same one.
+	for n := 1; n <= 2; n++ {
+		if err := os.WriteFile(path, []byte("keys: 5"+strings.Repeat(" # as before", n)+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		until.Done(t, "the log has the mistake", func() bool { return strings.Count(log.String(), "was not taken") == 1+n })
 	}
 	cancel()
 	if err := <-ended; err != nil {

@@ -43,13 +43,13 @@ func (c *certificate) read() error {
 func (c *certificate) Run(ctx context.Context) error {
 	filewatch.Run(ctx, time.Second, c.seen, func() filewatch.Version {
 		err := c.read()
-		c.seen.Failed(err)
+		again := c.seen.Failed(err)
 		said := c.refused
 		if c.refused = ""; err != nil {
 			c.refused = err.Error()
 		}
 		switch {
-		case err != nil && c.refused == said: // a file that cannot be opened is tried again and again
+		case again && c.refused == said: // said before
 		case err != nil:
 			c.logger.Error("the certificate was not taken; the one before stays in force", "error", err)
 		default:

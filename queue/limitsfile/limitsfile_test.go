@@ -412,11 +412,20 @@ func TestSmallFilesStaySmall(t *testing.T) {
 func TestFilesAreReadSoon(t *testing.T) {
 	// What a file of plain queues takes, on this machine and with these flags.
 	plain := "queues: {" + repeat(50_000, "q%d: {}, ") + "}"
-	began := time.Now()
-	if _, err := Parse([]byte(plain)); err != nil {
-		t.Fatal(err)
+	parse := func(text string) (time.Duration, error) {
+		began := time.Now()
+		_, err := Parse([]byte(text))
+		return time.Since(began), err
 	}
-	usual := time.Since(began)
+	// The least of several times each: other programs may keep the processors busy.
+	usual := time.Hour
+	for range 3 {
+		took, err := parse(plain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		usual = min(usual, took)
+	}
 	for name, test := range map[string]struct {
 		text string
 		bad  bool
@@ -436,9 +445,11 @@ func TestFilesAreReadSoon(t *testing.T) {
 		"windows of many kinds":               {"queues: {q: {kinds: [" + repeat(10_000, "k%d, ") + "], send_windows: {" + repeat(8_000, "x%d: 'mon-fri 09:00-17:00 UTC', ") + "}}}", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			began := time.Now()
-			_, err := Parse([]byte(test.text))
-			took := time.Since(began)
+			took, err := parse(test.text)
+			for tries := 1; took > 12*usual && tries < 3; tries++ {
+				again, _ := parse(test.text)
+				took = min(took, again)
+			}
 			if (err != nil) != test.bad || len(test.text) > len(plain) || took > 12*usual {
 				t.Errorf("a file of %d bytes took %v, and a plain one of %d bytes %v: %.300v", len(test.text), took, len(plain), usual, err)
 			}

@@ -228,7 +228,7 @@ func keepAudit(ctx context.Context, client redis.UniversalClient, queue string, 
 
 // Record adds an entry to the audit of its queue, for a change that this package does not
 // make itself. The entry's actor and reason are those of by; an empty Actor stands for this
-// program. An entry of no queue is logged whatever Redis says: what it is about, such as API keys, is not in Redis.
+// program. The entry is logged whatever Redis says, because the change is made.
 func Record(ctx context.Context, client redis.UniversalClient, e AuditEntry, by Operator) error {
 	by.Actor = cmp.Or(by.Actor, program())
 	if err := by.Check(); err != nil {
@@ -250,15 +250,10 @@ func Record(ctx context.Context, client redis.UniversalClient, e AuditEntry, by 
 			})
 		}
 	}
-	if err != nil && e.Queue == "" {
-		by.log(e)
-	} else if err != nil {
-		by.unsure(err, e)
-	}
+	by.log(e)
 	if err != nil {
 		return fmt.Errorf("%s: the change is made, and not in the audit of queue %q: %w", e.Action, e.Queue, err)
 	}
-	by.log(e)
 	return nil
 }
 

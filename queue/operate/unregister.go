@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -30,7 +31,14 @@ func Unregister(ctx context.Context, client redis.UniversalClient, queue string,
 	if err := store.CheckListed(queue, listed); err != nil {
 		return err
 	}
-	fail := func(err error) error { return fmt.Errorf("unregister queue %q: %w", queue, err) }
+	entry := AuditEntry{At: time.Now(), Action: "unregister", Actor: by.Actor, Reason: by.Reason, Before: map[string]string{"queue": queue}}
+	removing := false
+	fail := func(err error) error {
+		if removing {
+			by.unsure(err, entry)
+		}
+		return fmt.Errorf("unregister queue %q: %w", queue, err)
+	}
 	refuse := func(reason string) error {
 		return &validation.Error{Field: "queue", Reason: check.Quote(queue) + " " + reason, Cause: ErrState}
 	}
@@ -56,6 +64,7 @@ func Unregister(ctx context.Context, client redis.UniversalClient, queue string,
 		jobs := int64(0)
 		for _, home := range slices.Backward(homes) {
 			var reply any
+			removing = remove
 			err := store.Patient(ctx, func() (err error) {
 				reply, err = store.UnregisterScript.Run(ctx, client, store.ScriptKeys(home), home, remove, "")
 				return err
@@ -92,5 +101,5 @@ func Unregister(ctx context.Context, client redis.UniversalClient, queue string,
 	if err := store.Execute(ctx, pipe); err != nil {
 		return fail(err)
 	}
-	return Record(ctx, client, AuditEntry{Action: "unregister", Before: map[string]string{"queue": queue}}, by)
+	return Record(ctx, client, entry, by)
 }
