@@ -104,6 +104,9 @@ func (l *Ledger) owed(now int64) int64 {
 	switch Family(l.spec) {
 	case "rate":
 		from := Point{US: now}
+		if !from.before(l.s.Next) { // also if nothing was leased yet: 0 is too long ago to be counted from
+			return 0
+		}
 		n := l.s.Rate.permits(from, l.s.Next)
 		if l.s.Rate.after(from, n).before(l.s.Next) {
 			n++ // a part of one counts as one

@@ -150,6 +150,7 @@ func TestUseOutlivesTheAlgorithm(t *testing.T) {
 		"a pool becomes a bucket":           {pool, bucket, 10, 0, []int64{1, 1, 10}},
 		"a bucket becomes a smaller quota":  {bucket, perMinute(4), 7, 0, []int64{0, 0, 4}},
 		"nothing was used":                  {pool, perMinute(10), 0, 10, []int64{0, 0, 10}},
+		"a fast one leased nothing":         {limitlua.Limit{Algorithm: "token_bucket", Count: 9973, Period: time.Second, Burst: 9973}.Spec(true, Horizon), perMinute(10), 0, 10, []int64{0, 0, 10}},
 		"calls at once are not calls since": {calls, perMinute(10), 5, 10, []int64{0, 0, 10}},
 	} {
 		t.Run(name, func(t *testing.T) {

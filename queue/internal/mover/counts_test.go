@@ -124,6 +124,9 @@ func TestCallsOfAPartitionThatEnds(t *testing.T) {
 	if now, err := store.ReadLayout(ctx, client, "q"); err != nil || !now.Whole() {
 		t.Fatalf("the change has not ended: %+v, %v", now, err)
 	}
+	if kept := client.HKeys(ctx, store.Key("q", "counted")).Val(); slices.Contains(kept, "q@2") || len(kept) == 0 {
+		t.Errorf("how far calls are counted is kept of %q; want something, and none of q@2", kept)
+	}
 	count()
 	all := map[string]string{}
 	for day := time.Now().UnixMicro()/conformance.Day - 1; len(all) == 0 && day <= time.Now().UnixMicro()/conformance.Day; day++ {
@@ -138,5 +141,33 @@ func TestCallsOfAPartitionThatEnds(t *testing.T) {
 				t.Errorf("%s: %d calls are counted; want 2", bucket, hour.Most)
 			}
 		}
+	}
+}
+
+// TestDamagedCountsOfAPartitionThatEnds: what cannot be counted is lost, and the change ends.
+func TestDamagedCountsOfAPartitionThatEnds(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client, ctx := server.Client(), t.Context()
+	set := func(n int) limits.Set {
+		return limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: n, Conformance: true}}}
+	}
+	for _, n := range []int{2, 1} {
+		if err := operate.Publish(ctx, client, set(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client.Set(ctx, store.Key("q@2", "totals"), "x", 0)
+	client.Set(ctx, store.Key("q", "counted"), "x", 0)
+	l, err := store.ReadLayout(ctx, client, "q")
+	if err != nil || l.Whole() {
+		t.Fatalf("%+v, %v", l, err)
+	}
+	m := mover.Mover{Of: l, Worker: "w", Longest: 5 * time.Second, Redis: client, Logger: slog.New(slog.DiscardHandler)}
+	bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	m.Run(bounded)
+	if now, err := store.ReadLayout(ctx, client, "q"); err != nil || !now.Whole() {
+		t.Errorf("the change has not ended: %+v, %v", now, err)
 	}
 }

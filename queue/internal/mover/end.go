@@ -106,9 +106,10 @@ func (m *Mover) remove(ctx context.Context, homes []string) error {
 		return err
 	}
 	if q.Conformance {
-		// The latest calls of these partitions, which whoever counts them may not know yet.
+		// The latest calls of these partitions, which whoever counts them may not know yet. What cannot be counted does not
+		// keep the change from its end.
 		if err := conformance.NewAuditor(m.Of, m.Redis).Count(ctx); err != nil {
-			return err
+			m.Logger.Warn("the latest calls of partitions that the queue has no more may not be counted", logkey.Queue, m.Of.Queue, logkey.Error, err)
 		}
 	}
 	for _, home := range homes {
@@ -137,6 +138,10 @@ func (m *Mover) remove(ctx context.Context, homes []string) error {
 		if err := m.forget(ctx, home, shared(&q)); err != nil {
 			return err
 		}
+		// A partition of this name that comes later begins anew.
+		if err := m.Redis.HDel(ctx, store.Key(m.Of.Queue, "counted"), home).Err(); err != nil && !wrongType(err) {
+			return err
+		}
 		if err := m.Redis.SRem(ctx, asynqwire.Queues, home).Err(); err != nil {
 			return err
 		}
@@ -160,7 +165,7 @@ func (m *Mover) addCounts(ctx context.Context, home string) error {
 		}
 		pipe := m.Redis.Pipeline()
 		totals, runs := pipe.HGetAll(ctx, store.Key(home, "totals")), pipe.MGet(ctx, asynqwire.Key(home, "processed"), asynqwire.Key(home, "failed"))
-		if err := store.Execute(ctx, pipe); err != nil {
+		if _, err := pipe.Exec(ctx); err != nil && !wrongType(err) { // damaged counts are lost
 			return err
 		}
 		return store.Transaction(ctx, tx, func(p redis.Pipeliner) error {

@@ -368,13 +368,12 @@ func (m *Mover) fields(ctx context.Context, home string, ids []string, names ...
 	for i, id := range ids {
 		replies[i] = pipe.HMGet(ctx, asynqwire.Key(home, "t:"+id), names...)
 	}
-	wrong := func(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") } // it is no task
-	if _, err := pipe.Exec(ctx); err != nil && !wrong(err) {
+	if _, err := pipe.Exec(ctx); err != nil && !wrongType(err) { // it is no task
 		return nil, err
 	}
 	texts := make([][]string, len(ids))
 	for i, reply := range replies {
-		if err := reply.Err(); err != nil && !wrong(err) {
+		if err := reply.Err(); err != nil && !wrongType(err) {
 			return nil, err
 		}
 		texts[i] = make([]string, len(names))
@@ -382,6 +381,9 @@ func (m *Mover) fields(ctx context.Context, home string, ids []string, names ...
 	}
 	return texts, nil
 }
+
+// wrongType reports that a key has data of another kind.
+func wrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
 
 // without returns what is in all but not in some.
 func without(all, some []string) []string {

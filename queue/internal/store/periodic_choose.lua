@@ -22,7 +22,8 @@ for i = 1, #ARGV, 4 do
     answer = {'', chosen - 1}
   elseif chosen == tick then
     local chosen_queue, chosen_job = string.match(where, '^(%S*) ?(.*)$')
-    if chosen_job == job then answer = {chosen_queue, 0} else answer = {'', tick} end
+    -- Another version of Headgate noted no job.
+    if chosen_job == job or chosen_job == '' then answer = {chosen_queue, 0} else answer = {'', tick} end
   else
     redis.call('HSET', KEYS[1], id, fired_write(last, tick, queue .. ' ' .. job))
     answer = {queue, 0}
