@@ -3,7 +3,6 @@ package partition
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -30,8 +29,8 @@ type state struct {
 	Free []Span `json:"free,omitempty"` // given back, in order of time
 	Rate pace   `json:"rate,omitzero"`  // under which Next was reached
 
-	At     int64            `json:"at,omitempty"`     // the latest time; but of a concurrency limit
-	Clocks map[string]int64 `json:"clocks,omitempty"` // the same by each clock that has a name
+	At     int64             `json:"at,omitempty"`     // the latest time; but of a concurrency limit
+	Clocks map[string]*clock `json:"clocks,omitempty"` // those that have a name
 
 	// Of a quota: the window, and what was leased of it to holders that are no more; of a
 	// concurrency limit: Used is not to be leased before End, as it may be in use.
@@ -375,6 +374,12 @@ func (l *Ledger) expire(now int64, a *Ask) int64 {
 	if l.spec.Algorithm != "cc" {
 		if at, back := l.setBack(now, a.Clock); back {
 			l.s.At = at
+			for _, acc := range l.s.Accounts { // those who ask no more are forgotten by this time
+				acc.Asked = min(acc.Asked, at)
+			}
+			for _, c := range l.s.Claims {
+				c.Asked = min(c.Asked, at)
+			}
 			if l.rated() || l.spec.Pool {
 				l.Lost(now, 0)
 			}
@@ -415,19 +420,42 @@ func (l *Ledger) expire(now int64, a *Ask) int64 {
 
 // setBack reports whether the clock of an ask was set back, and returns what is the latest time then. One that is only
 // behind others was not: the ledger does not go back for it to a window that is over by the others.
-func (l *Ledger) setBack(now int64, clock string) (at int64, back bool) {
+func (l *Ledger) setBack(now int64, name string) (at int64, back bool) {
 	const wobble = int64(time.Second / time.Microsecond)
-	if clock == "" {
+	if name == "" {
 		return now, now < l.s.At-wobble
 	}
 	if l.s.Clocks == nil {
-		l.s.Clocks = map[string]int64{}
+		l.s.Clocks = map[string]*clock{}
 	}
-	back = now < l.s.Clocks[clock]-wobble
-	if back || now > l.s.Clocks[clock] {
-		l.s.Clocks[clock] = now
+	own := l.s.Clocks[name]
+	if own == nil {
+		own = &clock{At: now}
+		l.s.Clocks[name] = own
 	}
-	return slices.Max(slices.Collect(maps.Values(l.s.Clocks))), back
+	went := max(0, now-own.At)
+	back = now < own.At-wobble
+	if back || went > 0 {
+		own.At = now
+	}
+	own.Quiet, at = 0, own.At
+	for name, other := range l.s.Clocks {
+		if other == own {
+			continue
+		}
+		if other.Quiet += went; other.Quiet > forgotten.Microseconds() {
+			delete(l.s.Clocks, name)
+			continue
+		}
+		at = max(at, other.At)
+	}
+	return at, back || at < l.s.At-wobble // nobody goes by a clock any more that was ahead
+}
+
+// clock is the clock of some of those that ask a ledger.
+type clock struct {
+	At    int64 `json:"at"`              // the latest ask by it
+	Quiet int64 `json:"quiet,omitempty"` // for how long others asked since then
 }
 
 // turn goes on to another window of a quota. If that is not the next one, because the quota was changed or

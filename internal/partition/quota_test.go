@@ -241,6 +241,35 @@ func TestClocksThatDiffer(t *testing.T) {
 	uses("slow", 100)
 }
 
+// TestClockThatWasAhead: a queue whose clock was an hour ahead asks once and never again. The others wait for its clock no
+// longer than its account is remembered.
+func TestClockThatWasAhead(t *testing.T) {
+	l, now := NewLedger(perMinute(100)), int64(start-start%minute)
+	ask := func(at int64, clock string) (got int) {
+		h := &Holder{Member: clock, ID: clock}
+		for range 24 {
+			a := h.Ask(at, Need{Permits: 100, Weight: 1})
+			a.Clock = clock
+			h.Accept(l.Ask(at, a))
+			for ; ; got++ {
+				if slot, ok := h.Spend(at, 0, 1); !ok || slot.Earliest > at {
+					break
+				}
+			}
+			at += Every.Microseconds()
+		}
+		return got
+	}
+	ask(now+60*minute, "ahead")
+	for range 12 {
+		now += minute
+		ask(now, "right")
+	}
+	if got := ask(now+minute, "right"); got != 100 {
+		t.Errorf("%d permits of a minute; want 100", got)
+	}
+}
+
 // TestTheFirstGetsAPart: of two members that begin at the same time, the first to ask does not get the whole
 // quota, and by the time that it is used up both have had as much.
 func TestTheFirstGetsAPart(t *testing.T) {

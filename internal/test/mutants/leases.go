@@ -307,7 +307,7 @@ var leaseMutants = []mutant{
 		"clock", "the ledger of a budget knows by whose clock it is asked", "queue TestLedgerOfATenantIsKept",
 	},
 	{
-		"internal/partition/ledger.go", `if clock == "" {`, `if clock != "-" {`,
+		"internal/partition/ledger.go", `if name == "" {`, `if name != "-" {`,
 		"clock", "a window of a budget that is over for one queue is over for all", "internal/partition TestClocksThatDiffer",
 	},
 }
