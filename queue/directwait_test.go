@@ -453,7 +453,7 @@ func TestPauseThatIsNearlyOver(t *testing.T) {
 	}
 }
 
-// TestWaitEndsInAPause: a call that waits no longer than so long is told in time, also if the pause has no end.
+// TestWaitEndsInAPause: a call is refused when its longest wait is over, also during a pause without an end.
 func TestWaitEndsInAPause(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(100)), nil)

@@ -203,25 +203,32 @@ func TestDev(t *testing.T) {
 	}
 }
 
-// TestDevOfFailingProviders: a demo of which every job fails for good exits 1.
-func TestDevOfFailingProviders(t *testing.T) {
+// demoParts starts what a demo runs on, until the end of the test.
+func demoParts(t *testing.T) (*embedded.Redis, *demoProviders) {
+	t.Helper()
 	store, err := embedded.Start(embedded.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close()
+	t.Cleanup(func() { store.Close() })
 	providers, err := startProviders()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer providers.close()
+	t.Cleanup(providers.close)
+	return store, providers
+}
+
+// TestDevOfFailingProviders: a demo of which every job fails for good exits 1.
+func TestDevOfFailingProviders(t *testing.T) {
+	store, providers := demoParts(t)
 	const all = 1 << 30
 	providers.web.Fail(all, 400)
 	providers.post.Fail(all, 550)
 	providers.models.Fail(all, 400)
 	providers.stripe.Fail(all, 400)
 	var out strings.Builder
-	err = runDemo(t.Context(), &out, 2*time.Second, "127.0.0.1:0", store, providers)
+	err := runDemo(t.Context(), &out, 2*time.Second, "127.0.0.1:0", store, providers)
 	if err == nil || program.ExitCode(err) != 1 || !strings.Contains(err.Error(), " jobs failed for good, such as one with the reason ") {
 		t.Errorf("%v\n%s", err, &out)
 	}
@@ -254,16 +261,7 @@ func (a *asksAtOnce) Write(text []byte) (int, error) {
 
 // TestDevFromTheFirstMoment: who opens the page before the demo runs is not told that no worker serves its queues.
 func TestDevFromTheFirstMoment(t *testing.T) {
-	store, err := embedded.Start(embedded.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	providers, err := startProviders()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer providers.close()
+	store, providers := demoParts(t)
 	demo := &asksAtOnce{said: make(chan string, 1)}
 	if err := runDemo(t.Context(), demo, time.Second, "127.0.0.1:0", store, providers); err != nil && program.ExitCode(err) != 3 {
 		t.Fatalf("%v\n%s", err, &demo.out)

@@ -16,7 +16,6 @@ import (
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/mover"
 	"github.com/headgate/headgate/queue/internal/store"
-	"github.com/headgate/headgate/queue/operate"
 )
 
 // killed is a hook of a mover that dies before a request, by its words. It calls look before the first one of others.
@@ -70,17 +69,7 @@ func TestLanesWakeWithoutTheMover(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
 			client, ctx := server.Client(), t.Context()
-			publish := func(n int) (l partition.Layout) {
-				t.Helper()
-				err := operate.Publish(ctx, client, setOf(n))
-				if err == nil {
-					l, err = store.ReadLayout(ctx, client, "q")
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				return l
-			}
+			publish := func(n int) partition.Layout { return published(t, client, setOf(n)) }
 			publish(1)
 			moving := 0
 			for i := 0; moving < c.tenants; i++ {

@@ -20,7 +20,6 @@ import (
 	"github.com/headgate/headgate/queue/internal/mover"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
-	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -52,13 +51,7 @@ func TestCountsOfPartitionsThatEnd(t *testing.T) {
 	fill(t, server, 3)
 	client.HSet(ctx, store.Key("q@2", "totals"), "direct", 7)
 	was := counts(t, client, partition.Layout{Queue: "q", N: 3})
-	if err := operate.Publish(ctx, client, setOf(1)); err != nil {
-		t.Fatal(err)
-	}
-	l, err := store.ReadLayout(ctx, client, "q")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := published(t, client, setOf(1))
 	running, end := context.WithCancel(ctx)
 	removes := func(words []any) bool {
 		return slices.Contains(words, any(store.UnregisterScript.Hash())) && slices.Contains(words, any("q@3")) && slices.Contains(words, any(true))
@@ -82,19 +75,10 @@ func TestCallsOfAPartitionThatEnds(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client, ctx := server.Client(), t.Context()
-	publish := func(n int) (l partition.Layout) {
-		t.Helper()
-		set := limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: n, Conformance: true, Limits: []limits.Limit{
+	publish := func(n int) partition.Layout {
+		return published(t, client, limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: n, Conformance: true, Limits: []limits.Limit{
 			{Name: "tenant", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 10, Period: 1000 * time.Hour}, Per: []string{"tenant"}},
-		}}}}
-		err := operate.Publish(ctx, client, set)
-		if err == nil {
-			l, err = store.ReadLayout(ctx, client, "q")
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
+		}}}})
 	}
 	two := publish(2)
 	who := "t"
@@ -149,20 +133,16 @@ func TestDamagedCountsOfAPartitionThatEnds(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client, ctx := server.Client(), t.Context()
-	set := func(n int) limits.Set {
-		return limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: n, Conformance: true}}}
+	publish := func(n int) partition.Layout {
+		return published(t, client, limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: n, Conformance: true}}})
 	}
-	for _, n := range []int{2, 1} {
-		if err := operate.Publish(ctx, client, set(n)); err != nil {
-			t.Fatal(err)
-		}
+	publish(2)
+	l := publish(1)
+	if l.Whole() {
+		t.Fatalf("no partition ends: %+v", l)
 	}
 	client.Set(ctx, store.Key("q@2", "totals"), "x", 0)
 	client.Set(ctx, store.Key("q", "counted"), "x", 0)
-	l, err := store.ReadLayout(ctx, client, "q")
-	if err != nil || l.Whole() {
-		t.Fatalf("%+v, %v", l, err)
-	}
 	m := mover.Mover{Of: l, Worker: "w", Longest: 5 * time.Second, Redis: client, Logger: slog.New(slog.DiscardHandler)}
 	bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

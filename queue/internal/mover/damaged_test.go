@@ -13,7 +13,6 @@ import (
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/mover"
 	"github.com/headgate/headgate/queue/internal/store"
-	"github.com/headgate/headgate/queue/operate"
 )
 
 // TestMoveBesideADamagedJob: jobs in the lists of those that workers have or are to get have lost their state, or more, so
@@ -22,17 +21,7 @@ func TestMoveBesideADamagedJob(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client, ctx := server.Client(), t.Context()
-	publish := func(n int) (l partition.Layout) {
-		t.Helper()
-		err := operate.Publish(ctx, client, setOf(n))
-		if err == nil {
-			l, err = store.ReadLayout(ctx, client, "q")
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
-	}
+	publish := func(n int) partition.Layout { return published(t, client, setOf(n)) }
 	publish(1)
 	who := "t"
 	for (partition.Layout{Queue: "q", N: 2}).Home(who) != "q@2" {

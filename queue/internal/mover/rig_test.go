@@ -128,6 +128,19 @@ func fill(t *testing.T, server *redistest.Server, n int) {
 	client.Expire(ctx, calls, time.Hour)
 }
 
+// published publishes limits, and returns the layout of the queue by them.
+func published(t *testing.T, client redis.UniversalClient, set limits.Set) partition.Layout {
+	t.Helper()
+	if err := operate.Publish(t.Context(), client, set); err != nil {
+		t.Fatal(err)
+	}
+	l, err := store.ReadLayout(t.Context(), client, "q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 // content returns what partitions have of tenants and their jobs, as text by the name that it would have in an
 // undivided queue; and of the queue in each partition.
 func content(t *testing.T, client redis.UniversalClient, l partition.Layout) map[string]string {
