@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -160,7 +161,9 @@ func TestStore(t *testing.T) {
 }
 
 // TestFileThatCannotBeOpenedOnce: the keys in force stay, and the file is read as soon as that works.
-func TestFileThatCannotBeOpenedOnce(t *testing.T) {
+func TestFileThatCannotBeOpenedOnce(t *testing.T) { synctest.Test(t, fileThatCannotBeOpenedOnce) }
+
+func fileThatCannotBeOpenedOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys.yaml")
 	entry := "keys:\n  - {id: shop, hash: " + someHash + ", scopes: [read]}\n"
 	_, hash := api.NewKey()

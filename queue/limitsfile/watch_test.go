@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -118,6 +119,10 @@ func TestWatch(t *testing.T) {
 
 // TestWatchOfAFileThatCannotBeOpenedOnce: it is read as soon as that works.
 func TestWatchOfAFileThatCannotBeOpenedOnce(t *testing.T) {
+	synctest.Test(t, fileThatCannotBeOpenedOnce)
+}
+
+func fileThatCannotBeOpenedOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limits.yaml")
 	write(t, path, good)
 	_, taken, logged := watched(t, path, nil)
