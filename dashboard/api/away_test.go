@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/workers"
@@ -51,6 +53,22 @@ func TestStreamBesideAMasterAway(t *testing.T) {
 			}
 			enqueue(served)
 			enqueue(away)
+			for i, node := range cluster.Nodes() { // a worker that reports to each
+				id := fmt.Sprint("w", i)
+				for owner(workers.Key(id)) != node {
+					id += "w"
+				}
+				seen := time.Now().Add(time.Hour)
+				text, err := json.Marshal(workers.Info{ID: id, Seen: seen, Queues: []string{served, away}, Kinds: []string{"call"}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, err := range []error{client.Set(ctx, workers.Key(id), text, 0).Err(), client.ZAdd(ctx, workers.ListKey, redis.Z{Score: float64(seen.UnixMicro()), Member: id}).Err()} {
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
 			ops, opsHash := NewKey()
 			acme, acmeHash := NewKey()
 			keys := NewKeys([]Key{{ID: "ops", Hash: opsHash, Scopes: []Scope{Admin}}, {ID: "acme", Hash: acmeHash, Scopes: []Scope{Read}, Tenants: []string{"acme"}}})
@@ -113,6 +131,10 @@ func TestStreamBesideAMasterAway(t *testing.T) {
 			}
 			if points() == 0 {
 				t.Error("its history is gone")
+			}
+			// A program that starts now does not know what the workers serve, and so does not say that nobody does.
+			if o, err := inspect.New(client).Overview(ctx, served); err != nil || o.Waiting != 2 || len(o.Unserved) != 0 {
+				t.Errorf("looked at anew: %d wait, unserved: %v, %v", o.Waiting, o.Unserved, err)
 			}
 			shares := func() (at time.Time) {
 				api.shares.mu.Lock()

@@ -48,7 +48,7 @@ type forecast struct {
 	hours     map[string][]float64
 	calendars [][]int64 // by limit; nil: none
 	pauses    map[string]string
-	kinds     map[string]bool // escaped kinds for which workers of the queue have handlers
+	served    handlers
 	lanes     []lane
 	laneAt    map[string]int
 	part      float64 // the part of all lanes that was drawn, 0 to 1

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -144,14 +145,14 @@ func (in *Inspector) forecast(ctx context.Context, w *watched, queue string, sta
 	if err != nil {
 		return nil, err
 	}
-	kinds, err := in.kindsServed(ctx, queue)
+	served, err := in.handlers(ctx, queue)
 	if err != nil {
 		return nil, err
 	}
-	if !maps.Equal(kinds, f.kinds) || (kinds == nil) != (f.kinds == nil) {
-		served := *f
-		served.kinds, served.run = kinds, &modelRun{}
-		f, r.last = &served, &served
+	if !reflect.DeepEqual(served, f.served) {
+		changed := *f
+		changed.served, changed.run = served, &modelRun{}
+		f, r.last = &changed, &changed
 	}
 	own := f.copy()
 	own.fresh = fresh

@@ -52,7 +52,7 @@ func (u Unserved) String() string {
 // Unserved returns why no worker takes jobs of a kind in a queue; nil if a worker does. A
 // worker counts until it has been silent for 10 s.
 func (in *Inspector) Unserved(ctx context.Context, queue, kind string) (*Unserved, error) {
-	kinds, err := in.kindsServed(ctx, queue)
+	served, err := in.handlers(ctx, queue)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (in *Inspector) Unserved(ctx context.Context, queue, kind string) (*Unserve
 	if err != nil {
 		return nil, err
 	}
-	return unserved(queue, rediskey.Escape(kind), kinds, published.Kinds), nil
+	return unserved(queue, rediskey.Escape(kind), served, published.Kinds), nil
 }
 
 // UnservedJobs returns how many jobs could go in queues that no worker serves, by queue:
@@ -80,9 +80,9 @@ func (in *Inspector) UnservedJobs(ctx context.Context) (map[string]int64, error)
 	waiting, others := map[string][]*redis.StringCmd{}, map[string][]*redis.IntCmd{}
 	pipe := in.redis.Pipeline()
 	for _, name := range names {
-		if kinds, err := in.kindsServed(ctx, name); err != nil {
+		if served, err := in.handlers(ctx, name); err != nil {
 			return fail(err)
-		} else if kinds != nil {
+		} else if !served.none() {
 			continue
 		}
 		l, err := in.layout(ctx, name)
@@ -119,17 +119,24 @@ func (in *Inspector) UnservedJobs(ctx context.Context) (map[string]int64, error)
 	return all, nil
 }
 
-// unserved returns the reason for an escaped kind. kinds are those that workers of the
-// queue have handlers for; nil means that no worker serves the queue. listed are the kinds of
-// the queue's limits; none means all. The kind "" is not known, and any worker may have a
-// handler for it.
-func unserved(queue, kind string, kinds map[string]bool, listed []string) *Unserved {
+// handlers are what the workers of a queue have handlers for.
+type handlers struct {
+	kinds   map[string]bool // escaped; nil: no worker serves the queue
+	unknown bool            // what workers report cannot be read: any of them may serve the queue
+}
+
+// none reports that no worker serves the queue.
+func (h handlers) none() bool { return h.kinds == nil && !h.unknown }
+
+// unserved returns the reason for an escaped kind. listed are the kinds of the queue's limits;
+// none means all. The kind "" is not known, and any worker may have a handler for it.
+func unserved(queue, kind string, served handlers, listed []string) *Unserved {
 	switch {
 	case kind != "" && len(listed) > 0 && !slices.Contains(listed, store.Unescape(kind)):
 		return &Unserved{Queue: queue, Kind: store.Unescape(kind), Unlisted: true}
-	case kinds == nil:
+	case served.none():
 		return &Unserved{Queue: queue}
-	case kind != "" && !kinds[kind]:
+	case kind != "" && !served.unknown && !served.kinds[kind]:
 		return &Unserved{Queue: queue, Kind: store.Unescape(kind)}
 	}
 	return nil
@@ -143,11 +150,15 @@ const silentAfter = 2 * workers.BeatEvery
 // queues share it.
 type serving map[string]map[string]bool
 
-// kindsServed returns the escaped kinds for which workers of a partition's queue have handlers; nil
-// if no worker serves the queue.
-func (in *Inspector) kindsServed(ctx context.Context, queue string) (map[string]bool, error) {
-	kinds, err := in.serving.Get(ctx, readingAge, true)
-	return kinds[partition.QueueOf(queue)], err
+// handlers returns what workers of a partition's queue have handlers for. Workers report to all
+// nodes of a Cluster: while one does not answer, what they reported last counts, so that the queues
+// of the others are shown. The error is that of ctx.
+func (in *Inspector) handlers(ctx context.Context, queue string) (handlers, error) {
+	all, err := in.serving.Get(ctx, readingAge, false)
+	if err != nil {
+		return handlers{unknown: true}, ctx.Err()
+	}
+	return handlers{kinds: all[partition.QueueOf(queue)]}, nil
 }
 
 func readServing(ctx context.Context, client redis.UniversalClient) (serving, error) {
@@ -178,7 +189,7 @@ func readServing(ctx context.Context, client redis.UniversalClient) (serving, er
 
 // unserved returns why no worker takes the jobs of a lane; nil if a worker does.
 func (f *forecast) unserved(l *lane) *Unserved {
-	return unserved(partition.QueueOf(f.queue), l.Kind, f.kinds, f.rules.Kinds)
+	return unserved(partition.QueueOf(f.queue), l.Kind, f.served, f.rules.Kinds)
 }
 
 // closedUntil returns when a lane may go again that is paused or that no worker serves,
@@ -193,7 +204,7 @@ func (f *forecast) closedUntil(l *lane) float64 {
 // unservedJobs returns why no worker takes some of the waiting jobs, and how many these
 // are.
 func (f *forecast) unservedJobs(waiting int64) (reasons []Unserved, jobs int64) {
-	if f.kinds == nil {
+	if f.served.none() {
 		return []Unserved{{Queue: partition.QueueOf(f.queue)}}, waiting
 	}
 	byKind := map[Unserved]float64{}
