@@ -21,10 +21,10 @@
 //
 // # Guarantees
 //
-//   - No limit is exceeded: when they are sent, any two calls i..j of one bucket satisfy
-//     count ≤ burst + rate × (t_j − t_i + 5 ms).
-//   - An accepted job ends as exactly one of completed, archived with a reason (such as
-//     expired), or cancelled by an operator. Waiting spends no attempt.
+//   - No limit is exceeded: when they are sent, any two calls i..j of one token or leaky
+//     bucket satisfy count ≤ burst + rate × (t_j − t_i + 5 ms); windows keep to their counts.
+//   - An accepted job ends as completed, or archived with a reason (such as expired, or
+//     cancelled by an operator). Waiting spends no attempt.
 //   - Calls are made at least once, every time with the same idempotency key.
 //   - A shared limit is divided between tenants in proportion to their weights.
 //

@@ -3,6 +3,7 @@
 package docs_test
 
 import (
+	"encoding/json"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -13,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/headgate/headgate/internal/payloads"
 )
 
 const root = "../../.."
@@ -278,4 +281,30 @@ func receiver(of ast.Expr) string {
 		return of.Name
 	}
 	return ""
+}
+
+// TestPayloadExamples: workers accept the payloads that a page shows.
+func TestPayloadExamples(t *testing.T) {
+	kinds := map[string]int{}
+	for line := range strings.Lines(documents(t)[filepath.Join(root, "docs/clients.md")]) {
+		if !strings.HasPrefix(line, `{"kind":`) {
+			continue
+		}
+		var job struct {
+			Kind    string
+			Payload json.RawMessage
+		}
+		if err := json.Unmarshal([]byte(line), &job); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+		kinds[job.Kind]++
+		for _, wrong := range payloads.Check(job.Kind, job.Payload) {
+			t.Errorf("%s: %v", line, wrong)
+		}
+	}
+	for _, kind := range []string{"webhook", "email", "ai", "payment"} {
+		if kinds[kind] == 0 {
+			t.Errorf("kind %s has no example", kind)
+		}
+	}
 }
