@@ -29,7 +29,7 @@ func (l *Ledger) Alone(now int64, leases map[string]limitlua.Lease) string {
 			}
 			owed, unspent := acc.owes(leases[holder].Spent)
 			l.s.Next = l.s.Rate.after(l.s.Next, owed)
-			l.comeBack(min(unspent, acc.Lack))
+			l.comeBack(unspent, acc.Lack)
 		}
 		until := l.s.Next
 		return limitlua.Rate(until.US, until.Units, l.s.Rate.Permit, l.s.Rate.Flow, last, now)

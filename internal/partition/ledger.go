@@ -53,7 +53,7 @@ type account struct {
 	Told    int64  `json:"told,omitempty"`   // of a pool: calls that left until then are known to have
 	Lows    []low  `json:"lows,omitempty"`   // of a pool
 	Lapsed  int64  `json:"lapsed,omitempty"` // of a pool: permits whose lease ended, which count as spent until the holder says
-	Lack    int64  `json:"lack,omitempty"`   // of a pool: how many permits lacked to make it full, at least, since then
+	Lack    int64  `json:"lack,omitempty"`   // of a pool: how much lacked to make it full, at least, since then; in units
 	Until   int64  `json:"until,omitempty"`  // of a concurrency limit or a pool
 	Fair    int64  `json:"fair,omitempty"`   // the same: what it should have, as it was told
 	Over    bool   `json:"over,omitempty"`   // of a quota or a pool: it was told that nothing is left for its next call
@@ -494,6 +494,9 @@ func (l *Ledger) convert(now int64) {
 		owed = min(math.Ceil(owed*slower), most)
 	}
 	l.s.Next = Point{US: now + int64(owed)}
+	l.eachLack(func(lack int64) int64 {
+		return int64(min(float64(lack)/float64(was.Permit)*float64(is.Permit), math.Exp2(62)))
+	})
 }
 
 // askRate takes back what the holder does not keep, and leases the next part of the timeline:

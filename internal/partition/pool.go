@@ -17,8 +17,8 @@ const poolLease = 2 * time.Second
 // out returns how many permits of an account may still be spent, or leave.
 func (acc *account) out() int64 { return max(0, acc.N-acc.Spent) }
 
-// low is how many permits lacked in a pool to make it full, at least, since it was known which calls had left until a
-// moment.
+// low is how much lacked in a pool to make it full, at least, since it was known which calls had left until a moment. It is
+// in units of the rate, as part of a permit may have flowed back.
 type low struct {
 	Until int64 `json:"until"`
 	Lack  int64 `json:"lack"`
@@ -27,7 +27,7 @@ type low struct {
 // lows is how many of them an account remembers. Of two that are close the lower one stands for both.
 const lows = 6
 
-// note remembers how many permits lack now. Of what calls give back that had left before, no more comes back: had
+// note remembers how much lacks now. Of what calls give back that had left before, no more comes back: had
 // they not taken it, the pool would have been full.
 func (acc *account) note(lack int64) {
 	for len(acc.Lows) > 0 && acc.Lows[len(acc.Lows)-1].Lack >= lack {
@@ -47,7 +47,7 @@ func (acc *account) note(lack int64) {
 	acc.Lows = slices.Delete(acc.Lows, closest-1, closest)
 }
 
-// lacked returns how many permits lacked at least since calls had left.
+// lacked returns how much lacked at least since calls had left.
 func (acc *account) lacked(since int64) int64 {
 	for _, one := range acc.Lows {
 		if one.Until >= since {
@@ -84,9 +84,9 @@ func (l *Ledger) fill(now int64) {
 	l.note(now, out)
 }
 
-// note remembers how many permits lack at a moment to make a pool full beside what is out.
+// note remembers how much lacks at a moment to make a pool full beside what is out.
 func (l *Ledger) note(at, out int64) {
-	lack := l.s.Rate.permits(l.s.Rate.after(Point{US: at}, out), l.s.Next)
+	lack := l.s.Rate.units(l.s.Rate.after(Point{US: at}, out), l.s.Next)
 	for _, acc := range l.s.Accounts {
 		acc.note(lack)
 		acc.Lack = min(acc.Lack, lack)
@@ -101,13 +101,19 @@ func (acc *account) owes(n int64) (owed, unspent int64) {
 	return n - acc.N - spent, acc.Lapsed - spent
 }
 
-// comeBack makes used permits of a pool unused, as if they had never been used.
-func (l *Ledger) comeBack(n int64) {
-	l.s.Next = l.s.Rate.after(l.s.Next, -n)
+// comeBack makes n used permits of a pool unused, as if they had never been used, as far as they lacked.
+func (l *Ledger) comeBack(n, lacked int64) {
+	units := min(n*l.s.Rate.Permit, lacked)
+	l.s.Next = l.s.Rate.shift(l.s.Next, -units)
+	l.eachLack(func(lack int64) int64 { return max(0, lack-units) })
+}
+
+// eachLack changes what is remembered of how much lacked.
+func (l *Ledger) eachLack(change func(int64) int64) {
 	for _, acc := range l.s.Accounts {
-		acc.Lack = max(0, acc.Lack-n)
+		acc.Lack = change(acc.Lack)
 		for i := range acc.Lows {
-			acc.Lows[i].Lack = max(0, acc.Lows[i].Lack-n)
+			acc.Lows[i].Lack = change(acc.Lows[i].Lack)
 		}
 	}
 }
@@ -124,8 +130,8 @@ func (l *Ledger) askPool(now int64, acc *account, a *Ask) {
 	was, back := *acc, max(0, a.Back-acc.Back)
 	owed, unspent := acc.owes(a.N)
 	l.s.Next = l.s.Rate.after(l.s.Next, owed)
-	l.comeBack(min(back, acc.lacked(a.Since)))
-	l.comeBack(min(unspent, acc.Lack))
+	l.comeBack(back, acc.lacked(a.Since))
+	l.comeBack(unspent, acc.Lack)
 	acc.N, acc.Spent, acc.Back, acc.Lapsed = a.N, min(a.Spent, a.N), acc.Back+back, 0
 	acc.Told = max(acc.Told, a.At)
 	l.fill(now)

@@ -103,7 +103,7 @@ func TestCallsThatHaveNotLeft(t *testing.T) {
 func TestUnusedComesBack(t *testing.T) {
 	for _, c := range []struct{ seconds, more, want int64 }{
 		{0, 0, 1 + 5},
-		{7, 7, 1 + 2}, // one lacked until it was known that the other call had left, and two flowed back since
+		{7, 7, 1 + 3}, // almost two lacked until it was known that the other call had left, and more than two flowed back since
 		{100, 10, 0 + 1},
 	} {
 		r := newPool(t)
@@ -154,7 +154,7 @@ func TestLeaseOfAPoolEnds(t *testing.T) {
 	if r.a.Held() != 0 {
 		t.Errorf("it has %d permits of before", r.a.Held())
 	}
-	r.gets(r.a, 3+6) // a part of a permit had flowed back that nobody knew of
+	r.gets(r.a, 10) // 3 had flowed back, and 7 lacked
 }
 
 // TestSpentBeforeItsLeaseEnded: what a holder spent before its lease ended is used once, although the ledger learns of it
@@ -165,8 +165,8 @@ func TestSpentBeforeItsLeaseEnded(t *testing.T) {
 		{3, 0, 9},
 		{3, 2, 7},
 		{8, 0, 10}, // two lacked still: two of the six come back
-		{8, 8, 1},  // less than two lacked when the other came
-		{8, 7, 2},
+		{8, 8, 2},
+		{8, 7, 3},
 		{100, 10, 0}, // all had flowed back
 		{100, 4, 6},
 	} {

@@ -26,15 +26,23 @@ type pace struct {
 }
 
 // after returns the point that is n permits after p, or before it, if n is negative.
-func (r pace) after(p Point, n int64) Point {
-	units := p.Units + n*r.Permit
+func (r pace) after(p Point, n int64) Point { return r.shift(p, n*r.Permit) }
+
+// shift returns the point that is so many units after p, or before it.
+func (r pace) shift(p Point, units int64) Point {
+	units += p.Units
 	us := floorDiv(units, r.Flow)
 	return Point{p.US + us, units - us*r.Flow}
 }
 
+// units returns how many units lie between two points.
+func (r pace) units(from, to Point) int64 {
+	return max(0, (to.US-from.US)*r.Flow+to.Units-from.Units)
+}
+
 // permits returns how many whole permits lie between two points.
 func (r pace) permits(from, to Point) int64 {
-	return max(0, ((to.US-from.US)*r.Flow+to.Units-from.Units)/r.Permit)
+	return r.units(from, to) / r.Permit
 }
 
 // until returns how many permits, one behind the other from p, begin no later than us.

@@ -195,11 +195,11 @@ var leaseMutants = []mutant{
 		"missing condition", "permits that are leased have their room in the pool", "internal/partition TestPoolIsNoFullerThanItsBurst",
 	},
 	{
-		"internal/partition/pool.go", `l.comeBack(min(back, acc.lacked(a.Since)))`, `l.comeBack(min(back, max(back, acc.lacked(a.Since))))`,
+		"internal/partition/pool.go", `l.comeBack(back, acc.lacked(a.Since))`, `l.comeBack(back, max(math.MaxInt64, acc.lacked(a.Since)))`,
 		"missing condition", "nothing comes back to a pool that was full since", "internal/partition TestUnusedComesBack",
 	},
 	{
-		"internal/partition/pool.go", `l.comeBack(min(unspent, acc.Lack))`, `l.comeBack(max(unspent, min(unspent, acc.Lack)))`,
+		"internal/partition/pool.go", `l.comeBack(unspent, acc.Lack)`, `l.comeBack(unspent, max(math.MaxInt64, acc.Lack))`,
 		"missing condition", "what a lease that ended had left comes back to a pool that was full since", "internal/partition TestSpentBeforeItsLeaseEnded",
 	},
 	{
