@@ -308,7 +308,7 @@ func (a *Auditor) load(ctx context.Context, taken map[string]*takings) error {
 	if len(all) == 0 {
 		return nil
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+	if err := store.Execute(ctx, pipe); err != nil {
 		return err
 	}
 	for _, m := range all {

@@ -1,10 +1,13 @@
 package conformance
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -446,6 +449,46 @@ func TestCallsThatEndLateAfterARaise(t *testing.T) {
 	}
 	if !strings.HasSuffix(got, " 5 20") {
 		t.Errorf("%q; want 5 of 20", got)
+	}
+}
+
+// TestKeptCallsThatCannotBeRead: if one of the commands that read what is kept fails, nothing is written over it, and the
+// calls are counted the next time.
+func TestKeptCallsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	a := startAudited(t, 1, limits.Limit{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.Rate{Count: 2, Period: time.Hour}})
+	now := time.Now().UnixMicro()
+	a.event("", told{tenant: "a", at: now - 2, cost: 1})
+	a.event("", told{tenant: "a", at: now - 1, cost: 1})
+	a.count(NewAuditor(a.of, a.client))
+	before := a.hours(now / Day)
+
+	failing, client := "", redistest.Shared(t).Client()
+	client.AddHook(redistest.OnRequest(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+		err := send() // the first error: the first bucket has no calls
+		for _, cmd := range slices.Backward(cmds) {
+			if read, ok := cmd.(*redis.StringCmd); ok && len(cmds) > 1 && cmd.Name() == failing {
+				read.SetVal("")
+				read.SetErr(errors.New("the connection is lost"))
+				break
+			}
+		}
+		return err
+	}))
+	auditor := NewAuditor(a.of, client)
+	a.event("", told{tenant: "a", at: now, cost: 1})
+	for _, failing = range []string{"get", "hget"} {
+		if err := auditor.Count(t.Context()); err == nil || !strings.Contains(err.Error(), "the connection is lost") {
+			t.Errorf("the last %s of what is kept failed: %v", failing, err)
+		}
+		if got := a.hours(now / Day); !maps.Equal(got, before) {
+			t.Errorf("%v, and before the last %s failed %v", got, failing, before)
+		}
+	}
+	failing = ""
+	a.count(auditor)
+	if got := a.hours(now / Day)["log:"]; !strings.HasSuffix(got, " 3 2") {
+		t.Errorf("%q", got)
 	}
 }
 
