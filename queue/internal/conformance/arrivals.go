@@ -78,30 +78,18 @@ func ReadArrivals(ctx context.Context, client redis.UniversalClient, queue strin
 
 // read adds a page. lanes and took are the numbers in a.
 func (a *Arrivals) read(text []byte, lanes, took map[string]uint64) error {
-	var page [2][]uint64 // the numbers in a of those in the page
-	add := func(i int, numbers map[string]uint64, name string) {
-		n, known := number(numbers, name)
-		if page[i] = append(page[i], n); known {
-			return
-		}
-		if i == 0 {
+	return readPage(text, func(name, taken string, left, waited int64) {
+		lane, known := number(lanes, name)
+		if !known {
 			a.Lanes = append(a.Lanes, store.ParseLane(strings.TrimPrefix(name, " ")))
-		} else {
-			a.Took = append(a.Took, parseTook(name))
 		}
-	}
-	return readPage(text, func(lane, cost uint64, name, taken string, left, waited int64) {
-		if lane == uint64(len(page[0])) {
-			add(0, lanes, name)
+		cost, known := number(took, taken)
+		if !known {
+			a.Took = append(a.Took, parseTook(taken))
 		}
-		one := Arrival{Left: left, Waited: int32(min(waited, math.MaxInt32)), Lane: int32(page[0][lane]), Direct: strings.HasPrefix(name, " ")}
-		if taken != "1" {
-			if cost == uint64(len(page[1])) {
-				add(1, took, taken)
-			}
-			one.Took = int32(page[1][cost])
-		}
-		a.Calls = append(a.Calls, one)
+		a.Calls = append(a.Calls, Arrival{
+			Left: left, Waited: int32(min(waited, math.MaxInt32)), Lane: int32(lane), Took: int32(cost), Direct: strings.HasPrefix(name, " "),
+		})
 	})
 }
 
@@ -113,8 +101,8 @@ func parseTook(text string) (t Took) {
 	return t
 }
 
-// readPage reads the calls of a page: of each the numbers of its lane and of what it took, and both as text.
-func readPage(text []byte, tell func(lane, cost uint64, name, taken string, left, waited int64)) error {
+// readPage reads the calls of a page: of each the name of its lane, behind a space if it was without a job, and what it took.
+func readPage(text []byte, tell func(name, taken string, left, waited int64)) error {
 	var names, costs []string
 	var failed bool
 	next := func() uint64 {
@@ -143,16 +131,15 @@ func readPage(text []byte, tell func(lane, cost uint64, name, taken string, left
 		since, size := binary.Varint(text)
 		failed = failed || size <= 0
 		text = text[max(size, 0):]
-		waited, took, cost := int64(next())-1, "1", uint64(0)
+		waited, took := int64(next())-1, "1"
 		if head&1 == 1 {
-			cost = next()
-			took = name(&costs, cost)
+			took = name(&costs, next())
 		}
 		if failed {
 			return errors.New("it is damaged")
 		}
 		left += since
-		tell(head>>1, cost, lane, took, left, waited)
+		tell(lane, took, left, waited)
 	}
 	return nil
 }
@@ -169,7 +156,7 @@ func readPages(ctx context.Context, client redis.UniversalClient, queue string) 
 		return nil, err
 	}
 	p := &pages{all: all, size: len(text), lanes: map[string]uint64{}, costs: map[string]uint64{}}
-	if len(text) == 0 || readPage(text, func(_, _ uint64, name, taken string, left, _ int64) {
+	if len(text) == 0 || readPage(text, func(name, taken string, left, _ int64) {
 		number(p.lanes, name)
 		if taken != "1" {
 			number(p.costs, taken)

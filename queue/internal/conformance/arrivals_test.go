@@ -166,6 +166,7 @@ func FuzzReadPage(f *testing.F) {
 		{lane: store.Lane{Name: "b;kind=call"}, at: 1_795_900_000_005_000, cost: 7, costs: "tokens=3;tokens=9", waited: 12},
 	}, 1_795_900_000_000)
 	f.Add(writes[2].([]byte))
+	f.Add([]byte("\x01\x01a\x00\x00\x00\x011" + "\x01\x00\x00\x01\x012")) // one permit, which is not written, and two
 	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var a Arrivals
