@@ -438,7 +438,7 @@ func (m *Model) flow() {
 	m.fill(false)
 	if m.slow(true) {
 		m.fill(false)
-		if m.full() {
+		if slices.ContainsFunc(m.shared, (*Bucket).isFull) {
 			return
 		}
 	}
@@ -513,15 +513,6 @@ func lostTo(interval, slot float64) float64 {
 	from := max(slot, interval-slot)
 	lost += (interval - from) * (max(0, from+slot-interval) + slot) / 2
 	return lost / interval
-}
-
-func (m *Model) full() bool {
-	for i := range m.Buckets {
-		if m.Buckets[i].isFull() {
-			return true
-		}
-	}
-	return false
 }
 
 // isFull reports whether the bucket is of a shared limit by rate whose slots are all

@@ -22,7 +22,7 @@ type Queue struct {
 	virtual float64
 	now     float64 // the slot that is given
 	ready   line    // lanes that may go now
-	events  eventHeap
+	events  heapOf[event]
 	woken   []*Bucket
 	looks   int // how often it looked who goes next
 }
@@ -76,26 +76,16 @@ type event struct {
 	bucket *Bucket
 }
 
-type eventHeap []event
+func (e event) before(other event) bool { return e.at < other.at }
 
-func (h eventHeap) Len() int           { return len(h) }
-func (h eventHeap) Less(i, j int) bool { return h[i].at < h[j].at }
-func (h eventHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *eventHeap) Push(x any)        { *h = append(*h, x.(event)) }
-func (h *eventHeap) Pop() any {
-	last := (*h)[len(*h)-1]
-	*h = (*h)[:len(*h)-1]
-	return last
-}
+// heapOf is a [heap.Interface].
+type heapOf[T interface{ before(other T) bool }] []T
 
-// laneHeap has lanes by virtual time.
-type laneHeap []*Lane
-
-func (h laneHeap) Len() int           { return len(h) }
-func (h laneHeap) Less(i, j int) bool { return h[i].before(h[j]) }
-func (h laneHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *laneHeap) Push(x any)        { *h = append(*h, x.(*Lane)) }
-func (h *laneHeap) Pop() any {
+func (h heapOf[T]) Len() int           { return len(h) }
+func (h heapOf[T]) Less(i, j int) bool { return h[i].before(h[j]) }
+func (h heapOf[T]) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *heapOf[T]) Push(x any)        { *h = append(*h, x.(T)) }
+func (h *heapOf[T]) Pop() any {
 	last := (*h)[len(*h)-1]
 	*h = (*h)[:len(*h)-1]
 	return last
@@ -145,9 +135,9 @@ func (l *Lane) mayBeOwed() float64 {
 // line has lanes of which one goes first. Those to which something is guaranteed are also either in owed or in later, so
 // that finding the first does not look at all of them.
 type line struct {
-	lanes laneHeap
-	owed  laneHeap  // may be owed now
-	later laterHeap // are not owed before a time
+	lanes heapOf[*Lane]
+	owed  heapOf[*Lane] // may be owed now
+	later heapOf[later] // are not owed before a time
 }
 
 type later struct {
@@ -155,17 +145,7 @@ type later struct {
 	lane *Lane
 }
 
-type laterHeap []later
-
-func (h laterHeap) Len() int           { return len(h) }
-func (h laterHeap) Less(i, j int) bool { return h[i].from < h[j].from }
-func (h laterHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *laterHeap) Push(x any)        { *h = append(*h, x.(later)) }
-func (h *laterHeap) Pop() any {
-	last := (*h)[len(*h)-1]
-	*h = (*h)[:len(*h)-1]
-	return last
-}
+func (l later) before(other later) bool { return l.from < other.from }
 
 func (w *line) add(l *Lane) {
 	heap.Push(&w.lanes, l)
