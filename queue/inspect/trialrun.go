@@ -195,9 +195,9 @@ func (t *trial) costs(f *forecast, l *lane, c *conformance.Arrival, uses []*repl
 			all = append(all, 0)
 			continue
 		}
-		all = append(all, permits(limit, f.limits.Spec(b.Limit, l.Tenant), map[string]float64{limit.Unit: took.Of(limit.Unit)}))
+		all = append(all, permits(limit, f.limits.Spec(b.Limit, l.Tenant), map[string]float64{limit.Unit: float64(took.Of(limit.Unit))}))
 	}
-	return append(all, max(0, took.Of("")))
+	return append(all, max(0, float64(took.Of(""))))
 }
 
 // allowedIn returns how many permits a limit has in so many seconds.

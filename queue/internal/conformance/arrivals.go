@@ -37,20 +37,26 @@ func (a *Arrival) Came() int64 { return a.Left - max(0, int64(a.Waited)) }
 // Took is what a call took.
 type Took struct {
 	cost  int64
-	costs string
-	back  bool // it was given back
+	costs string // by unit
+	back  bool   // it was given back
 }
 
 // Of returns how many permits of a unit it is, and less than 0 for what was given back.
-func (t Took) Of(unit string) float64 {
+func (t Took) Of(unit string) int64 {
 	n := t.cost
 	if unit != "" {
-		n = unitOf(t.costs, unit)
+		n = 0
+		for part := range strings.SplitSeq(t.costs, ";") { // what was used comes before what was expected
+			if name, took, _ := strings.Cut(part, "="); name == unit {
+				n, _ = strconv.ParseInt(took, 10, 64)
+				break
+			}
+		}
 	}
 	if t.back {
 		n = -n
 	}
-	return float64(n)
+	return n
 }
 
 // ReadArrivals reads the arrivals of a queue.
@@ -93,6 +99,22 @@ func (a *Arrivals) read(text []byte, lanes, took map[string]uint64) error {
 	})
 }
 
+// text returns "COST;unit=n;…", each unit once; behind a "-" if it was given back.
+func (t Took) text() string {
+	text := strconv.FormatInt(t.cost, 10)
+	if t.back {
+		text = "-" + text
+	}
+	seen := ""
+	for part := range strings.SplitSeq(t.costs, ";") {
+		if unit, n, ok := strings.Cut(part, "="); ok && !strings.Contains(seen, unit+"=") {
+			seen += ";" + unit + "=" + n
+		}
+	}
+	return text + seen
+}
+
+// parseTook reads what text returns.
 func parseTook(text string) (t Took) {
 	text, t.back = strings.CutPrefix(text, "-")
 	cost, costs, _ := strings.Cut(text, ";")

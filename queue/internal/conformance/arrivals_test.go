@@ -134,7 +134,7 @@ func TestPagesAreBounded(t *testing.T) {
 	}
 	piece := make([]call, 1000)
 	for i := range piece {
-		piece[i] = call{lane: store.Lane{Name: fmt.Sprintf("tenant-%d;kind=call", i%300)}, at: now * 1000, cost: 1, waited: 70_000}
+		piece[i] = call{lane: store.Lane{Name: fmt.Sprintf("tenant-%d;kind=call", i%300)}, at: now * 1000, waited: 70_000, Took: Took{cost: 1}}
 	}
 	most := 0
 	for range 3000 { // three million
@@ -162,8 +162,8 @@ func TestPagesAreBounded(t *testing.T) {
 func FuzzReadPage(f *testing.F) {
 	p := &pages{}
 	writes := p.add([]call{
-		{lane: store.Lane{Name: "a;kind=call"}, at: 1_795_900_000_000_000, cost: 1, waited: -1, direct: true, back: true},
-		{lane: store.Lane{Name: "b;kind=call"}, at: 1_795_900_000_005_000, cost: 7, costs: "tokens=3;tokens=9", waited: 12},
+		{lane: store.Lane{Name: "a;kind=call"}, at: 1_795_900_000_000_000, waited: -1, direct: true, Took: Took{cost: 1, back: true}},
+		{lane: store.Lane{Name: "b;kind=call"}, at: 1_795_900_000_005_000, waited: 12, Took: Took{cost: 7, costs: "tokens=3;tokens=9"}},
 	}, 1_795_900_000_000)
 	f.Add(writes[2].([]byte))
 	f.Add([]byte("\x01\x01a\x00\x00\x00\x011" + "\x01\x00\x00\x01\x012")) // one permit, which is not written, and two

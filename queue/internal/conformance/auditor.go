@@ -208,12 +208,9 @@ func (a *Auditor) take(ctx context.Context, home string, calls []call) (map[stri
 			continue
 		}
 		for j := range calls {
-			n := calls[j].of(&limit)
+			n := calls[j].took(&limit)
 			if n == 0 || !store.Holds(limit, &calls[j].lane) {
 				continue
-			}
-			if calls[j].back {
-				n = -n
 			}
 			name := bucketName(&limit, &calls[j].lane)
 			t := taken[name]

@@ -13,10 +13,8 @@ type call struct {
 	lane   store.Lane
 	at     int64
 	direct bool
-	cost   int64
-	costs  string // by unit
-	back   bool   // it did not take this after all
-	waited int64  // ms until a job's first call; -1: it is not one
+	waited int64 // ms until a job's first call; -1: it is not one
+	Took
 }
 
 // parseCalls reads the answer of calls.lua. It leaves out what it cannot read, and returns how many calls that are.
@@ -40,7 +38,7 @@ func parseCalls(base int64, names, lines string) (calls []call, unread int64) {
 		at += since
 		taken, direct := strings.CutPrefix(words[2], "d")
 		taken, back := strings.CutPrefix(taken, "-")
-		c := call{lane: lanes[number-1], at: at, direct: direct, cost: 1, back: back, waited: -1}
+		c := call{lane: lanes[number-1], at: at, direct: direct, waited: -1, Took: Took{cost: 1, back: back}}
 		taken, waited, first := strings.Cut(taken, "@")
 		if first {
 			if c.waited, err = strconv.ParseInt(waited, 10, 64); err != nil || c.waited < 0 {
@@ -61,39 +59,10 @@ func parseCalls(base int64, names, lines string) (calls []call, unread int64) {
 	return calls, unread
 }
 
-// of returns how many permits of a limit the call took; 0: the limit does not apply to it.
-func (c *call) of(limit *limits.Limit) int64 {
+// took returns how many permits of a limit the call took, less than 0 if it did not after all; 0: the limit does not apply to it.
+func (c *call) took(limit *limits.Limit) int64 {
 	if limit.For == limits.Jobs && c.direct || limit.For == limits.Direct && !c.direct {
 		return 0
 	}
-	if limit.Unit == "" {
-		return c.cost
-	}
-	return unitOf(c.costs, limit.Unit)
-}
-
-// took returns what the call took, "COST;unit=n;…", each unit once; behind a "-" if it did not after all.
-func (c *call) took() string {
-	text := strconv.FormatInt(c.cost, 10)
-	if c.back {
-		text = "-" + text
-	}
-	seen := ""
-	for part := range strings.SplitSeq(c.costs, ";") {
-		if unit, n, ok := strings.Cut(part, "="); ok && !strings.Contains(seen, unit+"=") {
-			seen += ";" + unit + "=" + n
-		}
-	}
-	return text + seen
-}
-
-// unitOf returns how many permits of a unit costs have.
-func unitOf(costs, unit string) int64 {
-	for part := range strings.SplitSeq(costs, ";") { // what was used comes before what was expected
-		if name, n, _ := strings.Cut(part, "="); name == unit {
-			took, _ := strconv.ParseInt(n, 10, 64)
-			return took
-		}
-	}
-	return 0
+	return c.Of(limit.Unit)
 }

@@ -52,7 +52,7 @@ func (p *pages) add(calls []call, now int64) (writes []any) {
 }
 
 func (p *pages) append(text []byte, c *call) []byte {
-	took, name := c.took(), c.lane.Name
+	took, name := c.Took.text(), c.lane.Name
 	if c.direct {
 		name = " " + name
 	}
