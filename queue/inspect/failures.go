@@ -121,11 +121,7 @@ func (in *Inspector) FailedByTenant(ctx context.Context, queue string) (map[stri
 
 // failures returns the newest archived jobs of the partitions that answer, the newest first.
 func (in *Inspector) failures(ctx context.Context, queue string) ([]failedJob, error) {
-	l, err := in.layout(ctx, queue)
-	if err != nil {
-		return nil, err
-	}
-	names, err := in.answering(ctx, l)
+	_, names, err := in.answering(ctx, queue)
 	if err != nil {
 		return nil, err
 	}

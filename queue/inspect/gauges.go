@@ -77,11 +77,7 @@ type AsynqGauges struct {
 // not exist they are zero. The error is an [AwayError] if some partitions of the queue do not
 // answer.
 func (in *Inspector) Gauges(ctx context.Context, queue string) (Gauges, error) {
-	l, err := in.layout(ctx, queue)
-	var names []string
-	if err == nil {
-		names, err = in.answering(ctx, l)
-	}
+	l, names, err := in.answering(ctx, queue)
 	if err == nil && len(names) < len(l.Names()) {
 		err = awayOf(l, names) // sums of some would look as if jobs had gone
 	}

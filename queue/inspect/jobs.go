@@ -110,15 +110,12 @@ func (in *Inspector) ListJobs(ctx context.Context, queue string, q JobQuery) (Jo
 	if err != nil {
 		return JobPage{}, err
 	}
-	l, err := in.layout(ctx, queue)
-	if err != nil {
-		return JobPage{}, fmt.Errorf("list the jobs of queue %q: %w", queue, err)
-	}
 	released, homes := q.State == lifecycle.StatePending || q.State == lifecycle.StateActive, make([]string, 1)
 	if q.Tenant != "" {
-		homes[0], _, err = store.HomeOf(ctx, in.redis, l, q.Tenant)
+		homes[0], err = in.home(ctx, queue, q.Tenant)
 	} else {
-		homes, err = in.answering(ctx, l)
+		var l partition.Layout
+		l, homes, err = in.answering(ctx, queue)
 		if err == nil && released && slices.Contains(l.Names(), at.id) && !slices.Contains(homes, at.id) {
 			err = awayOf(l, homes)
 		}

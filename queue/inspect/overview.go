@@ -68,11 +68,7 @@ func (in *Inspector) Overview(ctx context.Context, queue string) (Overview, erro
 	if err := store.CheckQueue(ctx, in.redis, queue); err != nil {
 		return Overview{}, err
 	}
-	l, err := in.layout(ctx, queue)
-	var names []string
-	if err == nil {
-		names, err = in.answering(ctx, l)
-	}
+	l, names, err := in.answering(ctx, queue)
 	var all []Overview
 	if err == nil {
 		all, err = ofEach(names, func(name string) (o Overview, err error) {

@@ -53,18 +53,21 @@ func ofEach[T any](names []string, ask func(name string) (T, error)) ([]T, error
 	return answers, cmp.Or(errs...)
 }
 
-// answering returns the partitions whose Redis answers. An undivided queue is not asked: its questions fail
-// by themselves. The error is that of all, if none answers.
-func (in *Inspector) answering(ctx context.Context, l partition.Layout) (names []string, err error) {
+// answering returns the layout of a queue and those of its partitions whose Redis answers. An undivided queue is
+// not asked: its questions fail by themselves. The error is that of all, if none answers.
+func (in *Inspector) answering(ctx context.Context, queue string) (l partition.Layout, names []string, err error) {
+	if l, err = in.layout(ctx, queue); err != nil {
+		return l, nil, err
+	}
 	all := l.Names()
 	if l.Whole() {
-		return all, nil
+		return l, all, nil
 	}
 	_, errs := fanout.Ask(ctx, store.AwayAfter, all, func(ctx context.Context, name string) (time.Time, error) {
 		return store.Time(ctx, in.redis, store.Key(name, "waiting"))
 	})
 	if ctx.Err() != nil {
-		return nil, ctx.Err()
+		return l, nil, ctx.Err()
 	}
 	for i, name := range all {
 		if errs[i] == nil {
@@ -72,9 +75,9 @@ func (in *Inspector) answering(ctx context.Context, l partition.Layout) (names [
 		}
 	}
 	if names == nil {
-		return nil, errs[0]
+		return l, nil, errs[0]
 	}
-	return names, nil
+	return l, names, nil
 }
 
 // Moving is a change of a queue's partitions that is under way: the tenants that belong elsewhere move, and the

@@ -150,11 +150,7 @@ func (in *Inspector) ListTenants(ctx context.Context, queue string, q TenantQuer
 
 // tenantPage merges the orders of the partitions, and reads the tenants of the page in theirs.
 func (in *Inspector) tenantPage(ctx context.Context, queue string, q TenantQuery) (TenantPage, error) {
-	l, err := in.layout(ctx, queue)
-	if err != nil {
-		return TenantPage{}, err
-	}
-	homes, err := in.answering(ctx, l)
+	_, homes, err := in.answering(ctx, queue)
 	if err != nil {
 		return TenantPage{}, err
 	}
