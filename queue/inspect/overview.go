@@ -103,11 +103,7 @@ func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (
 	now := f.check(ctx, pipe, client)
 	waits := pipe.HMGet(ctx, store.TenantsKey(queue), tenant)
 	whole := pipe.HGet(ctx, store.TenantsKey(queue), store.WholeQueue)
-	answers := []string{"enqueued"}
-	for _, answer := range lifecycle.Answers() {
-		answers = append(answers, "answer:"+string(answer))
-	}
-	totals := pipe.HMGet(ctx, store.Key(queue, "totals"), answers...)
+	totals := pipe.HGetAll(ctx, store.Key(queue, "totals"))
 	scheduled := pipe.ZCard(ctx, asynqwire.Key(queue, "scheduled"))
 	retry := pipe.ZCard(ctx, asynqwire.Key(queue, "retry"))
 	pending := pipe.LLen(ctx, asynqwire.Key(queue, "pending"))
@@ -127,14 +123,10 @@ func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (
 	counted := store.ReadCounts(whole.Val())
 	o := Overview{
 		Queue: partition.QueueOf(queue), Now: f.asked, Scheduled: scheduled.Val(), Retry: retry.Val(), Pending: pending.Val(), Active: active.Val(),
-		Archived: archived.Val() + moved.Val(), Tenants: counted.Tenants, Waiting: counted.Waiting, Stored: counted.Jobs, StoredBytes: counted.Bytes, Confidence: Steady, Pauses: f.pausesInForce(), Faults: faults,
+		Archived: archived.Val() + moved.Val(), Tenants: counted.Tenants, Waiting: counted.Waiting, Stored: counted.Jobs, StoredBytes: counted.Bytes, Confidence: Steady, Pauses: pausesInForce(f.pauses, f.asked), Faults: faults,
 	}
-	total := map[string]string{}
-	for i, text := range store.Texts(totals.Val()) {
-		total[answers[i]] = text
-	}
-	o.Enqueued, _ = strconv.ParseInt(total["enqueued"], 10, 64)
-	o.Answers, o.Calls = store.ReadAnswers(total)
+	o.Enqueued, _ = strconv.ParseInt(totals.Val()["enqueued"], 10, 64)
+	o.Answers, o.Calls = store.ReadAnswers(totals.Val())
 	o.Pauses = o.Pauses[:min(len(o.Pauses), maxPauses)]
 	o.Unserved, o.UnservedJobs = f.unservedJobs(o.Waiting)
 	if o.Waiting <= 0 {
@@ -189,16 +181,4 @@ func (f *forecast) check(ctx context.Context, pipe redis.Pipeliner, client redis
 		}
 		return nil
 	}
-}
-
-// pausesInForce returns the pauses in force, in the order of [Pauses].
-func (f *forecast) pausesInForce() []Pause {
-	var pauses []Pause
-	for scope, text := range f.pauses {
-		if p := ParsePause(scope, text); p.Tried || store.PausedUntil(text) > f.asked.UnixMicro() {
-			pauses = append(pauses, p)
-		}
-	}
-	sortPauses(pauses)
-	return pauses
 }

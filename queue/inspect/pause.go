@@ -158,15 +158,19 @@ func pausesIn(ctx context.Context, client redis.UniversalClient, queue string) (
 	if err != nil {
 		return nil, err
 	}
+	return pausesInForce(fields, now), nil
+}
+
+// pausesInForce returns those of a hash of pauses that are in force, in the order of [Pauses].
+func pausesInForce(fields map[string]string, now time.Time) []Pause {
 	var pauses []Pause
 	for field, text := range fields {
-		p := ParsePause(field, text)
-		if p.By != "" && (p.Tried || p.Until.IsZero() || p.Until.After(now)) {
+		if p := ParsePause(field, text); p.Tried || store.PausedUntil(text) > now.UnixMicro() {
 			pauses = append(pauses, p)
 		}
 	}
 	sortPauses(pauses)
-	return pauses, nil
+	return pauses
 }
 
 func sortPauses(pauses []Pause) {

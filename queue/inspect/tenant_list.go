@@ -104,7 +104,7 @@ func (f *forecast) filter(only TenantFilter) func(*tenantEntry) bool {
 		return func(e *tenantEntry) bool { return e.own }
 	case OnlyPaused:
 		paused := map[string]bool{}
-		for _, p := range f.pausesInForce() {
+		for _, p := range pausesInForce(f.pauses, f.asked) {
 			if p.Kind == "" && p.Endpoint == "" {
 				paused[p.Tenant] = true
 			}

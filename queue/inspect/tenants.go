@@ -267,7 +267,7 @@ func (f *forecast) tenantRows(ctx context.Context, client redis.UniversalClient,
 	outlooks := f.outlooks(run.members, names...)
 	pauses := map[string][]Pause{}
 	var common []Pause
-	for _, pause := range f.pausesInForce() {
+	for _, pause := range pausesInForce(f.pauses, f.asked) {
 		switch {
 		case pause.Kind != "" || pause.Endpoint != "": // does not hold all jobs of a tenant
 		case pause.Tenant == "":
