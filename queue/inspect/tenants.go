@@ -365,15 +365,12 @@ func perSecond(spec limitlua.Spec, limit limits.Limit) float64 {
 	case "fw", "sc", "sl":
 		window := float64(spec.Window) / 1e6
 		if spec.Window == 0 {
-			window = limit.Rate.Period.Seconds() + float64(limit.Rate.Months)*month.Seconds()
+			window = limits.Ramp{From: limit.Rate}.Period().Seconds()
 		}
 		return float64(spec.Burst) / window
 	}
 	return float64(spec.Flow) / float64(spec.Permit) * 1e6
 }
-
-// month is the mean length of a month.
-const month = 730*time.Hour + 29*time.Minute
 
 // scanLanes returns the lanes of an escaped tenant, in a queue that has no more lanes
 // than a forecast reads.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/queue/internal/conformance"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/fluid"
@@ -154,7 +153,7 @@ func (t *trial) outcome(f *forecast, q *replay.Queue, lanes []*lane, calls [][]i
 		}
 	}
 	for j, rule := range rules {
-		if out.use[j] /= allowedIn(f.limits.Queue.Limits[j].Spec, rule, end); len(rule.Per) > 0 || t.notCounted[rule.Name] {
+		if out.use[j] /= perSecond(f.limits.Queue.Limits[j].Spec, rule) * end; len(rule.Per) > 0 || t.notCounted[rule.Name] {
 			out.use[j] = math.NaN()
 		}
 	}
@@ -198,18 +197,4 @@ func (t *trial) costs(f *forecast, l *lane, c *conformance.Arrival, uses []*repl
 		all = append(all, permits(limit, f.limits.Spec(b.Limit, l.Tenant), map[string]float64{limit.Unit: float64(took.Of(limit.Unit))}))
 	}
 	return append(all, max(0, float64(took.Of(""))))
-}
-
-// allowedIn returns how many permits a limit has in so many seconds.
-func allowedIn(spec limitlua.Spec, limit limits.Limit, seconds float64) float64 {
-	window := float64(spec.Window) / 1e6
-	switch {
-	case spec.Algorithm == "tb" || spec.Algorithm == "lb" || spec.Algorithm == "lm":
-		return float64(spec.Flow) / float64(spec.Permit) * 1e6 * seconds
-	case limit.Rate.Months > 0:
-		window = 30 * 24 * 3600
-	case window == 0:
-		window = limit.Rate.Period.Seconds()
-	}
-	return float64(spec.Burst) / window * seconds
 }
