@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -53,74 +52,43 @@ func Overrides(ctx context.Context, client redis.UniversalClient, queue string, 
 	return merged[:min(len(merged), maxOverridden)], nil
 }
 
-// overridesIn returns the overrides in a partition, in no order of the tenants.
+// overridesIn returns the overrides in a partition.
 func overridesIn(ctx context.Context, client redis.UniversalClient, queue string, tenants []string) ([]Overridden, error) {
-	now, err := store.Time(ctx, client, store.Key(queue, "overrides"))
-	if err != nil {
-		return nil, err
+	var names []string // escaped
+	for _, tenant := range tenants {
+		names = append(names, rediskey.Escape(tenant))
 	}
-	changed := map[string]string{}
 	if len(tenants) == 0 {
-		if changed, err = store.ScanHash(ctx, client, store.Key(queue, "overrides")); err != nil {
-			return nil, err
-		}
-	} else {
-		names := make([]string, len(tenants))
-		for i, tenant := range tenants {
-			names[i] = rediskey.Escape(tenant)
-		}
-		found, err := client.HMGet(ctx, store.Key(queue, "overrides"), names...).Result()
+		changed, err := store.ScanHash(ctx, client, store.Key(queue, "overrides"))
 		if err != nil {
 			return nil, err
 		}
-		for i, text := range store.Texts(found) {
-			if text != "" {
-				changed[names[i]] = text
-			}
-		}
+		names = slices.Collect(maps.Keys(changed))
 	}
-	if len(changed) == 0 {
-		return nil, nil
-	}
-	stored := map[string]string{}
-	fields := []string{"*"}
-	for _, tenant := range slices.Sorted(maps.Keys(changed)) {
-		fields = append(fields, "t:"+tenant)
-	}
-	for chunk := range slices.Chunk(fields, store.MaxKeys) {
-		found, err := client.HMGet(ctx, store.Key(queue, "limits"), chunk...).Result()
-		if err != nil && !errors.Is(err, redis.Nil) {
+	slices.Sort(names)
+	var all []Overridden
+	for some := range slices.Chunk(slices.Compact(names), store.MaxKeys) {
+		with, _, err := effective.ReadTenants(ctx, client, queue, some...)
+		if err != nil {
 			return nil, err
 		}
-		for i, text := range store.Texts(found) {
-			if text != "" {
-				stored[chunk[i]] = text
+		without := with
+		without.Overrides = nil
+		for _, tenant := range some {
+			for _, limit := range slices.Sorted(maps.Keys(with.Overrides[tenant])) {
+				o := with.Overrides[tenant][limit]
+				if !o.Holds(with.Now) {
+					continue
+				}
+				file := limits.Effective{Name: limit, From: "queue"}
+				f := file
+				if i := slices.IndexFunc(with.Queue.Limits, func(l effective.Limit) bool { return l.Name == limit }); i >= 0 {
+					f, file = with.Of(i, tenant), without.Of(i, tenant)
+				}
+				effective.By(&f, o)
+				f.NotInEffect = with.Problem(limit, tenant)
+				all = append(all, Overridden{store.Unescape(tenant), f, file})
 			}
-		}
-	}
-	with, err := effective.Read(stored, changed, now)
-	if err != nil {
-		return nil, err
-	}
-	without, err := effective.Read(stored, nil, now)
-	if err != nil {
-		return nil, err
-	}
-	var all []Overridden
-	for tenant := range changed {
-		for _, limit := range slices.Sorted(maps.Keys(with.Overrides[tenant])) {
-			o := with.Overrides[tenant][limit]
-			if !o.Holds(now) {
-				continue
-			}
-			file := limits.Effective{Name: limit, From: "queue"}
-			f := file
-			if i := slices.IndexFunc(with.Queue.Limits, func(l effective.Limit) bool { return l.Name == limit }); i >= 0 {
-				f, file = with.Of(i, tenant), without.Of(i, tenant)
-			}
-			effective.By(&f, o)
-			f.NotInEffect = with.Problem(limit, tenant)
-			all = append(all, Overridden{store.Unescape(tenant), f, file})
 		}
 	}
 	return all, nil
