@@ -14,6 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
@@ -119,7 +120,7 @@ func TestArchiveMoves(t *testing.T) {
 	}
 
 	var log bytes.Buffer
-	a, logger := &chores.Archiver{}, slog.New(slog.NewTextHandler(&log, nil))
+	c := chores.New(name, partition.Layout{Queue: name, N: 1}, client, nil, slog.New(slog.NewTextHandler(&log, nil)))
 	// A page at a time, while a batch at a time is moved.
 	got := collect(func() {
 		if _, err := store.ArchiveScript.Run(ctx, client, store.ScriptKeys(name), name, chores.KeptByAsynq, int64(chores.KeptFor.Seconds()), 7); err != nil {
@@ -130,7 +131,7 @@ func TestArchiveMoves(t *testing.T) {
 		t.Errorf("%d listed while the archive moved; want the same %d", len(got), len(want))
 	}
 	for range 2 {
-		if err := a.Sweep(ctx, client, name, logger); err != nil {
+		if err := c.MoveArchived(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -182,7 +183,7 @@ func TestOldArchiveMoves(t *testing.T) {
 		client.ZAdd(ctx, asynqwire.Key(name, "archived"), zOf(fmt.Sprintf("old-%05d", i), float64(old.Unix())))
 	}
 	client.Del(ctx, asynqwire.Key(name, "t:old-00001"))
-	if err := (&chores.Archiver{}).Sweep(ctx, client, name, slog.New(slog.DiscardHandler)); err != nil {
+	if err := chores.New(name, partition.Layout{Queue: name, N: 1}, client, nil, discardLogger()).MoveArchived(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if moved := client.ZRange(ctx, store.Key(name, "archive"), 0, -1).Val(); fmt.Sprint(moved) != "[old-00000 old-00002]" {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/test/logtest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
@@ -92,11 +93,11 @@ func TestFaultsAreLoggedOnce(t *testing.T) {
 	r := startRig(t, 0, limitsOf(), nil)
 	ctx, client := t.Context(), r.server.Client()
 	logged := &logtest.Buffer{}
-	known := &chores.FaultLog{}
+	c := chores.New(r.queue, partition.Layout{Queue: r.queue, N: 1}, client, nil, slog.New(slog.NewTextHandler(logged, nil)))
 	look := func(want ...string) {
 		t.Helper()
 		logged.Reset()
-		if err := known.Look(ctx, client, r.queue, slog.New(slog.NewTextHandler(logged, nil))); err != nil {
+		if err := c.LogFaults(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if n := strings.Count(logged.String(), "level=ERROR"); n != len(want) {

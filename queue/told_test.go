@@ -9,7 +9,6 @@ import (
 
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
-	"github.com/headgate/headgate/queue/internal/chores"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
@@ -75,7 +74,7 @@ func TestDamageIsTold(t *testing.T) {
 				r.server.Client().ZAdd(t.Context(), asynqwire.Key(r.queue, "archived"), redis.Z{Score: 1, Member: id})
 			},
 			func(t *testing.T, r *rig, _ string) {
-				if err := (&chores.Archiver{}).Sweep(t.Context(), r.server.Client(), r.queue, r.worker.logger); err != nil {
+				if err := r.chores().MoveArchived(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}, "it is among the archived, and its state is aggregating",

@@ -6,12 +6,14 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/internal/redisscript"
 	"github.com/headgate/headgate/queue/internal/conformance"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/logkey"
@@ -33,8 +35,8 @@ type Chores struct {
 	redis   redis.UniversalClient
 	logger  *slog.Logger
 	limits  *effective.Calendars
-	archive Archiver
-	faults  FaultLog
+	faults  map[store.Fault]bool // that were logged
+	warned  bool                 // that archived jobs are moved
 	auditor *conformance.Auditor // of the whole queue, in its first partition; else nil
 	due     chan struct{}        // has a value when the chores are due
 	cursor  string               // of the sweep
@@ -83,12 +85,12 @@ func (c *Chores) Ask() {
 
 func (c *Chores) do(ctx context.Context) error {
 	// Faults come first: when scripts fail, they explain why.
-	err := c.faults.Look(ctx, c.redis, c.queue, c.logger)
+	err := c.LogFaults(ctx)
 	if err == nil {
 		err = c.Sweep(ctx)
 	}
 	if err == nil {
-		err = cmp.Or(c.archive.Sweep(ctx, c.redis, c.queue, c.logger), c.Forget(ctx))
+		err = cmp.Or(c.MoveArchived(ctx), c.Forget(ctx))
 	}
 	if counts, _ := c.limits.Counts(); counts && c.auditor != nil {
 		err = cmp.Or(err, c.auditor.Count(ctx))
@@ -122,13 +124,21 @@ func (c *Chores) Sweep(ctx context.Context) error {
 // Forget deletes completed jobs whose retention is over.
 func (c *Chores) Forget(ctx context.Context) error {
 	const most = 200
-	for range 50 { // the rest is deleted the next time
+	_, err := c.repeat(ctx, store.JanitorScript, most)
+	return err
+}
+
+// repeat runs a script with the queue, args and most until it has done less than most, and returns how much it did.
+func (c *Chores) repeat(ctx context.Context, script *redisscript.Script, most int64, args ...any) (done int64, err error) {
+	args = slices.Concat([]any{c.queue}, args, []any{most})
+	for range 50 { // the rest is done the next time
 		callCtx, cancel := context.WithTimeout(ctx, store.Timeout)
-		reply, err := store.JanitorScript.Run(callCtx, c.redis, store.ScriptKeys(c.queue), c.queue, most)
+		reply, err := script.Run(callCtx, c.redis, store.ScriptKeys(c.queue), args...)
 		cancel()
-		if n, _ := reply.(int64); err != nil || n < most {
-			return err
+		n, _ := reply.(int64)
+		if done += n; err != nil || n < most {
+			return done, err
 		}
 	}
-	return nil
+	return done, nil
 }
