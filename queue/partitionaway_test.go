@@ -203,6 +203,13 @@ func TestAwayIsSaid(t *testing.T) {
 	if _, err := in.Failures(ctx, name, ""); err != nil {
 		t.Error(err)
 	}
+	var named []string
+	for _, job := range jobs {
+		named = append(named, job.Tenant)
+	}
+	if gauges, err := in.TenantGauges(ctx, name, named); err != nil || len(gauges) != reached || gauges[0].Waiting != 1 {
+		t.Errorf("gauges of tenants: %d, %v; want %d", len(gauges), err, reached)
+	}
 	_, err = in.Gauges(ctx, name)
 	if of, ok := errors.AsType[*inspect.AwayError](err); !ok || of.Away != len(away) || of.Of != n {
 		t.Errorf("gauges: %v; want %s", err, says)

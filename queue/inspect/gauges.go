@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -176,15 +177,19 @@ type TenantGauges struct {
 	Stored, StoredBytes int64 // jobs in all states, and their size
 }
 
-// TenantGauges returns the numbers of tenants, in the order of names.
+// TenantGauges returns the numbers of these tenants, in their order. Tenants with a partition that does not answer are
+// left out.
 func (in *Inspector) TenantGauges(ctx context.Context, queue string, tenants []string) ([]TenantGauges, error) {
 	if len(tenants) == 0 {
 		return nil, nil
 	}
-	l, err := in.layout(ctx, queue)
+	l, answering, err := in.answering(ctx, queue)
 	if err != nil {
 		return nil, fmt.Errorf("tenants of queue %q: %w", queue, err)
 	}
+	tenants = slices.DeleteFunc(slices.Clone(tenants), func(tenant string) bool {
+		return slices.ContainsFunc(l.Homes(tenant), func(home string) bool { return !slices.Contains(answering, home) })
+	})
 	fields, places := map[string][]string{}, map[string][]int{} // by partition
 	for i, tenant := range tenants {
 		for _, home := range l.Homes(tenant) {
