@@ -143,7 +143,7 @@ func TestPaymentsOfOthers(t *testing.T) {
 		}
 	}
 	// If the payment cannot be looked up, nothing is done, and the job is tried again.
-	for status, want := range map[int]string{500: "retryable", 503: "retryable", 429: "account throttled", 404: "permanent", 0: "retryable"} {
+	for status, want := range map[int]string{200: "retryable", 500: "retryable", 503: "retryable", 429: "account throttled", 404: "permanent", 0: "retryable"} {
 		var posted atomic.Bool
 		failing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method != http.MethodGet {
@@ -151,6 +151,9 @@ func TestPaymentsOfOthers(t *testing.T) {
 			}
 			if status == 0 {
 				panic(http.ErrAbortHandler)
+			}
+			if status == http.StatusOK {
+				w.Header().Set("Content-Length", "5000") // the answer is cut off
 			}
 			w.WriteHeader(status)
 			_, _ = w.Write([]byte(`{"error":{"type":"api_error"}}`))

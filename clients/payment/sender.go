@@ -178,8 +178,8 @@ func (s *Sender) owned(ctx, limited context.Context, call clients.Call, id strin
 		return nil
 	case status == 0:
 		return s.lost(ctx, limited, false, err)
-	case status/100 == 5: // nothing was done
-		return clients.Retryable(clients.NotCalled(fmt.Errorf("look up whose payment it is: stripe answered %d%s", status, s.request(seen))))
+	case status/100 == 2 || status/100 == 5: // nothing was done
+		return clients.Retryable(clients.NotCalled(fmt.Errorf("look up whose payment it is: no usable answer from stripe: %d%s", status, s.request(seen))))
 	}
 	return s.outcome(seen, err, call)
 }
