@@ -14,8 +14,7 @@
 //   - [Retryable], and every other error: an attempt is spent.
 //
 // Callers check for behaviour (an error with RetryAfter() time.Duration, with
-// Permanent() bool, …), not for these types; [Holds] describes it. [Call] is what every call
-// tells its provider.
+// Permanent() bool, …), not for these types. [Call] is what every call tells its provider.
 //
 // Error texts are one short line that can be logged and has no credentials. Clients never
 // repeat a call that may have arrived. All clients are safe for concurrent use.

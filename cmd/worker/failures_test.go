@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -221,19 +222,19 @@ func (p provider) fail(t *testing.T, f failure) (holds, long string, outcome lif
 		switch {
 		case common.took > 300*time.Millisecond: // what is left of a time would be rounded otherwise
 			continue
-		case own.Scope != common.Scope:
-			return fmt.Sprintf("%s, or the %s with its own account", common.Scope, own.Scope), common.Long, common.outcome
+		case own.who != common.who:
+			return fmt.Sprintf("%s, or the %s with its own account", common.who, own.who), common.long, common.outcome
 		}
-		return string(common.Scope), common.Long, common.outcome
+		return common.who, common.long, common.outcome
 	}
 	t.Fatalf("%s: %s: the machine is too slow to tell times", p.name, f.what)
 	return "", "", ""
 }
 
 type held struct {
-	clients.Hold
-	outcome lifecycle.Outcome
-	took    time.Duration
+	who, long string
+	outcome   lifecycle.Outcome
+	took      time.Duration
 }
 
 func (p provider) call(t *testing.T, f failure, tenant, other string) held {
@@ -259,21 +260,63 @@ func (p provider) call(t *testing.T, f failure, tenant, other string) held {
 	if err == nil {
 		t.Fatalf("%s: %s: the call succeeded", p.name, f.what)
 	}
-	h := held{clients.Holds(err, now), outcome, time.Since(began)}
-	switch {
-	case f.until != nil:
-		until := now.Add(h.For)
+	took := time.Since(began)
+	who, length, long := holdOf(err, outcome, now)
+	if f.until != nil {
+		until := now.Add(length)
 		if until.Sub(f.until(now)).Abs() > time.Second && until.Sub(f.until(time.Now())).Abs() > time.Second {
-			t.Errorf("%s: %s: held for %v, not %s: %v", p.name, f.what, h.For, f.long, err)
+			t.Errorf("%s: %s: held for %v, not %s: %v", p.name, f.what, length, f.long, err)
 		}
-		h.Long = f.long
-	case h.Scope != clients.JobScope:
-	case outcome == lifecycle.Unknown:
-		h.Long = clients.Holds(clients.Permanent(nil), now).Long
-	case outcome == lifecycle.Retried: // also what is unknown, where a repeat is safe
-		h.Long = clients.Holds(clients.Retryable(nil), now).Long
+		long = f.long
 	}
-	return h
+	return held{who, long, outcome, took}
+}
+
+// holdOf returns who waits because of an error, for how long, and that in words. length is 0
+// if no time was named.
+func holdOf(err error, outcome lifecycle.Outcome, now time.Time) (who string, length time.Duration, long string) {
+	if e, ok := errors.AsType[interface {
+		error
+		Holds() (who string, length time.Duration, named bool)
+	}](err); ok {
+		if who, length, named := e.Holds(); who != "" {
+			return who, length, inWords(length, named)
+		}
+	}
+	if throttled, ok := errors.AsType[*clients.ThrottledError](err); ok {
+		who = clients.OfTenant
+		if throttled.Account {
+			who = clients.OfAccount
+		}
+		return who, throttled.After, inWords(throttled.After, true)
+	}
+	if postponed, ok := errors.AsType[*clients.PostponedError](err); ok {
+		length = postponed.Until.Sub(now)
+		return "job", length, inWords(length, !postponed.KeepFirst)
+	}
+	if outcome == lifecycle.Retried {
+		return "job", 0, "1 s, doubling up to 10 min"
+	}
+	return "job", 0, "for good"
+}
+
+// inWords formats the length of a hold in the largest unit of which it is a multiple.
+func inWords(length time.Duration, named bool) string {
+	if length == 0 {
+		return "1 s by default"
+	}
+	length = length.Round(time.Second)
+	text := fmt.Sprintf("%d s", length/time.Second)
+	switch {
+	case length%time.Hour == 0:
+		text = fmt.Sprintf("%d h", length/time.Hour)
+	case length%time.Minute == 0:
+		text = fmt.Sprintf("%d min", length/time.Minute)
+	}
+	if !named {
+		text += ", and longer each time"
+	}
+	return text
 }
 
 // serve plays the provider until the test ends, and returns where it is.

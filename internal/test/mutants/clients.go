@@ -200,8 +200,4 @@ var clientMutants = []mutant{
 		"clients/breaker/breaker.go", `if n++; n < b.config.Failures && !probe {`, `if n++; n <= b.config.Failures && !probe {`,
 		"off by one", "a provider is down after five failures in a row", "clients/breaker Test",
 	},
-	{
-		"clients/holds.go", `h.Scope = AccountScope`, `h.Scope = TenantScope`,
-		"swapped", "the tables of the docs say who waits", "clients TestHolds",
-	},
 }
