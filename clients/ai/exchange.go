@@ -46,7 +46,7 @@ func (x *exchange) begin(ctx context.Context) context.Context {
 type transport struct{ base *http.Transport }
 
 func newTransport() *transport {
-	return &transport{shared.New(maxIdle)}
+	return &transport{shared.New(maxIdle, shared.Dialer())}
 }
 
 func (t *transport) client() *http.Client {

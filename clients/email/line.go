@@ -20,7 +20,7 @@ type line struct{ transport *http.Transport }
 
 const maxAnswer = 64 << 10
 
-func newLine(maxIdle int) *line { return &line{shared.New(maxIdle)} }
+func newLine(maxIdle int) *line { return &line{shared.New(maxIdle, shared.Dialer())} }
 
 // Do makes one call, without repeats. Amazon's SDK requires this name.
 func (l *line) Do(r *http.Request) (*http.Response, error) {

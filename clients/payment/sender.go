@@ -102,7 +102,7 @@ func New(config Config) (*Sender, error) {
 	config.Timeout = cmp.Or(config.Timeout, 80*time.Second)
 	config.MaxIdle = cmp.Or(config.MaxIdle, 64)
 
-	transport := shared.New(config.MaxIdle)
+	transport := shared.New(config.MaxIdle, shared.Dialer())
 	backends := stripe.NewBackendsWithConfig(&stripe.BackendConfig{
 		URL: stripe.String(config.URL),
 		HTTPClient: &http.Client{

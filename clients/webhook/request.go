@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"code.dny.dev/ssrf"
 )
 
 // Request is one call, and the payload of a webhook job.
@@ -67,6 +69,9 @@ func (r Request) Host() string {
 	}
 	return net.JoinHostPort(strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), port)
 }
+
+// publicOnly rejects addresses that are not public internet addresses.
+var publicOnly = ssrf.New(ssrf.WithAnyPort()).Safe
 
 // PrivateHost returns the host of the URL, with its port, if it is certainly not a public
 // internet address: an IP address that is not public, or localhost. It returns "" for other

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"time"
 
@@ -57,7 +58,7 @@ type Config struct {
 // Sender makes calls. It reuses connections.
 type Sender struct {
 	config    Config
-	dialer    *dialer
+	dialer    *net.Dialer // of transport
 	transport *http.Transport
 	now       func() time.Time
 }
@@ -76,9 +77,16 @@ func New(config Config) *Sender {
 	config.MaxBody = cmp.Or(max(config.MaxBody, 0), 1<<20)
 	config.MaxIdlePerHost = cmp.Or(max(config.MaxIdlePerHost, 0), 512)
 	config.UserAgent = cmp.Or(config.UserAgent, "Headgate")
-	dialer := newDialer(config)
-	transport := shared.New(config.MaxIdlePerHost)
-	transport.Proxy, transport.DialContext, transport.DialTLSContext = nil, dialer.plain, dialer.secure
+	dialer := shared.Dialer()
+	if !config.AllowPrivate {
+		// Check the address that is dialled, not the name, which may resolve to another address
+		// the second time.
+		dialer.Control = publicOnly
+	}
+	transport := shared.New(config.MaxIdlePerHost, dialer)
+	transport.Proxy = nil // it would dial in our place
+	transport.TLSClientConfig = cmp.Or(config.TLS, &tls.Config{}).Clone()
+	transport.TLSClientConfig.NextProtos = []string{"http/1.1"}
 	transport.MaxIdleConns = max(maxIdle, config.MaxIdlePerHost)
 	transport.DisableCompression = true // at most the beginning of an answer is used
 	return &Sender{config: config, dialer: dialer, now: time.Now, transport: transport}

@@ -163,7 +163,7 @@ func TestForbiddenAddresses(t *testing.T) {
 			s := New(Config{Timeout: 10 * time.Second})
 			defer s.Close()
 			names := &names{answer: func(string) []string { return tt.resolve }}
-			s.dialer.net.Resolver = names.resolver()
+			s.dialer.Resolver = names.resolver()
 			err := s.Send(t.Context(), call, request)
 			want := "private"
 			if err != nil && strings.HasPrefix(err.Error(), "url: ") {
@@ -183,7 +183,7 @@ func TestForbiddenAddresses(t *testing.T) {
 			// The same call arrives when it is allowed: so it was the check that kept
 			// it out, and nothing else.
 			s = newSender(t, Config{Timeout: 10 * time.Second})
-			s.dialer.net.Resolver = names.resolver()
+			s.dialer.Resolver = names.resolver()
 			if err := s.Send(t.Context(), call, request); err != nil || calls.Load() != 1 {
 				t.Errorf("allowed, but %d got through: %v", calls.Load(), err)
 			}
@@ -253,8 +253,8 @@ func TestRebinding(t *testing.T) {
 	}}
 	s := New(Config{Timeout: 10 * time.Second})
 	defer s.Close()
-	s.dialer.net.Resolver = names.resolver()
-	s.dialer.net.Control = ssrf.New(ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(netip.MustParsePrefix("127.0.0.1/32"))).Safe
+	s.dialer.Resolver = names.resolver()
+	s.dialer.Control = ssrf.New(ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(netip.MustParsePrefix("127.0.0.1/32"))).Safe
 	send := func() error {
 		return s.Send(t.Context(), call, Request{URL: fmt.Sprintf("http://rebind.example:%d/", port), Body: json.RawMessage(`{}`)})
 	}
@@ -291,7 +291,7 @@ func TestProxiesAreNotUsed(t *testing.T) {
 	names := &names{answer: func(string) []string { return []string{"127.0.0.1"} }}
 	s := New(Config{})
 	defer s.Close()
-	s.dialer.net.Resolver = names.resolver()
+	s.dialer.Resolver = names.resolver()
 	for _, scheme := range []string{"http", "https"} {
 		if err := s.Send(t.Context(), call, Request{URL: scheme + "://proxied.example:" + port}); kind(err) != "private" {
 			t.Errorf("%s: %s: %v", scheme, kind(err), err)

@@ -18,16 +18,27 @@ import (
 // MaxDial is the timeout for connecting, and again for the TLS handshake.
 const MaxDial = 10 * time.Second
 
+// Dialer returns a dialer for [New].
+func Dialer() *net.Dialer {
+	return &net.Dialer{Timeout: MaxDial, KeepAlive: 30 * time.Second}
+}
+
 // New returns a transport that keeps up to maxIdle idle connections, for less time than servers
 // usually do.
-func New(maxIdle int) *http.Transport {
+func New(maxIdle int, dialer *net.Dialer) *http.Transport {
 	// HTTP/2 would send all calls over one connection, and losing it would make the outcome of all
 	// of them unknown.
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Transport{
-		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            dial,
+		Proxy: http.ProxyFromEnvironment,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return clients.Counted(conn), nil
+		},
 		TLSHandshakeTimeout:    MaxDial,
 		Protocols:              protocols,
 		IdleConnTimeout:        30 * time.Second,
@@ -35,14 +46,6 @@ func New(maxIdle int) *http.Transport {
 		MaxIdleConnsPerHost:    maxIdle,
 		MaxResponseHeaderBytes: 64 << 10,
 	}
-}
-
-func dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{Timeout: MaxDial, KeepAlive: 30 * time.Second}).DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	return clients.Counted(conn), nil
 }
 
 // Stay is a value for [http.Client.CheckRedirect] that does not follow redirects.

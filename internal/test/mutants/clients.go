@@ -53,7 +53,7 @@ var clientMutants = []mutant{
 		"missing condition", "a call that was sent and cut off has no known end", "clients/webhook TestWorkerEnds|TestTimeoutAfterItWasSent|TestLostAfterItWasSent",
 	},
 	{
-		"clients/webhook/dial.go", `if !config.AllowPrivate {`, `if config.AllowPrivate {`,
+		"clients/webhook/sender.go", `if !config.AllowPrivate {`, `if config.AllowPrivate {`,
 		"swapped", "no call reaches a private address", "clients/webhook TestPrivateAddresses|TestForbiddenAddresses",
 	},
 	{
