@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/clients"
+	"github.com/headgate/headgate/internal/httpcall"
 )
 
 // meters are the limits of an account from response headers, by name: "requests", "tokens",
@@ -75,7 +76,7 @@ func metersOf(header http.Header, now time.Time) meters {
 				m.limit = max(n, 0)
 			}
 		case "reset":
-			m.reset = parseReset(value, now)
+			m.reset, _ = httpcall.ResetAfter(value, now)
 		default:
 			continue
 		}
@@ -120,18 +121,6 @@ func (all meters) room(tokens int64) (longest time.Duration) {
 // reset returns the reset of the meter that an error names: OpenAI's error type is a meter.
 func (all meters) reset(name string) time.Duration { return all[name].reset }
 
-// parseReset parses a duration such as 6m0s or 12ms, a time in the format of RFC 3339 or HTTP,
-// or a number of seconds. The result is in the range 0 to [clients.MaxRetryAfter].
-func parseReset(value string, now time.Time) time.Duration {
-	if d, err := time.ParseDuration(value); err == nil && value != "0" {
-		return min(max(d, 0), clients.MaxRetryAfter)
-	}
-	if t, err := time.Parse(time.RFC3339, value); err == nil {
-		return min(max(t.Sub(now), 0), clients.MaxRetryAfter)
-	}
-	return clients.ParseRetryAfter(value, now)
-}
-
 // milliseconds parses Retry-After-Ms, which Azure sends in addition to Retry-After.
 func milliseconds(value string) time.Duration {
 	ms, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
@@ -155,5 +144,6 @@ func waitIn(message string) time.Duration {
 	if unit != "" {
 		number += unit[:1] // "9 seconds" is 9s
 	}
-	return parseReset(number, time.Time{})
+	wait, _ := httpcall.ResetAfter(number, time.Time{})
+	return wait
 }

@@ -133,31 +133,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-func TestParseReset(t *testing.T) {
-	now := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
-	for value, want := range map[string]time.Duration{
-		"":                              0,
-		"0":                             0,
-		"0s":                            0,
-		"1s":                            time.Second,
-		"6m0s":                          6 * time.Minute,
-		"120ms":                         120 * time.Millisecond,
-		"2m59.56s":                      179560 * time.Millisecond,
-		"-5s":                           0,
-		"100h":                          24 * time.Hour,
-		"12":                            12 * time.Second,
-		"soon":                          0,
-		"1e9s":                          0,
-		"2026-03-04T05:07:07Z":          time.Minute,
-		"2026-03-04T06:06:37+01:00":     30 * time.Second,
-		"2025-01-01T00:00:00Z":          0,
-		"9999-01-01T00:00:00Z":          24 * time.Hour,
-		"Wed, 04 Mar 2026 05:06:17 GMT": 10 * time.Second,
-	} {
-		if got := parseReset(value, now); got != want {
-			t.Errorf("parseReset(%q) = %v; want %v", value, got, want)
-		}
-	}
+func TestWaits(t *testing.T) {
 	for value, want := range map[string]time.Duration{
 		"": 0, "0": 0, "1": time.Millisecond, "8734": 8734 * time.Millisecond, "0.5": 500 * time.Microsecond, "-1": 0, "NaN": 0, "Inf": 24 * time.Hour, "1e30": 24 * time.Hour, "x": 0,
 	} {

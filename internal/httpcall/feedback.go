@@ -85,7 +85,7 @@ func exhausted(h http.Header, now time.Time) (longest time.Duration, header stri
 		if !ok || remaining != 0 {
 			continue
 		}
-		if length, ok := resetAfter(h.Get(counter[1]), now); ok {
+		if length, ok := ResetAfter(h.Get(counter[1]), now); ok {
 			found(counter[0], length)
 		}
 	}
@@ -97,9 +97,10 @@ func exhausted(h http.Header, now time.Time) (longest time.Duration, header stri
 	return longest, header
 }
 
-// resetAfter reads the forms that providers use for a reset: seconds from now, seconds or
-// milliseconds since 1970, a duration such as 6m0s, or a date.
-func resetAfter(value string, now time.Time) (time.Duration, bool) {
+// ResetAfter reads the forms that providers use for a reset: seconds from now, seconds or
+// milliseconds since 1970, a duration such as 6m0s, or a date. The result is in the range 0 to
+// [MaxPause]; false means that the value is missing or malformed.
+func ResetAfter(value string, now time.Time) (time.Duration, bool) {
 	value = strings.Trim(value, " \t")
 	if n, ok := number(value); ok {
 		switch {

@@ -61,10 +61,13 @@ func TestResetAfter(t *testing.T) {
 		{"0", 0, true},
 		{"1s", time.Second, true},
 		{"6m0s", 6 * time.Minute, true},
+		{"0s", 0, true},
 		{"12ms", 12 * time.Millisecond, true},
+		{"2m59.56s", 179560 * time.Millisecond, true},
 		{"1h2m3.5s", time.Hour + 2*time.Minute + 3500*time.Millisecond, true},
 		{"-5s", 0, true},
 		{"9999h", MaxPause, true},
+		{"1e9s", 0, false},
 		{fmt.Sprint(noon.Unix() + 90), 90 * time.Second, true},
 		{fmt.Sprint(noon.Unix() - 90), 0, true},
 		{fmt.Sprint(noon.UnixMilli() + 90_500), 90_500 * time.Millisecond, true},
@@ -73,14 +76,15 @@ func TestResetAfter(t *testing.T) {
 		{"2026-03-01T13:00:59+01:00", 59 * time.Second, true},
 		{"2026-03-01T11:59:59Z", 0, true},
 		{"2026-03-01T12:00:59.5Z", 59500 * time.Millisecond, true},
+		{"9999-01-01T00:00:00Z", MaxPause, true},
 		{"Sun, 01 Mar 2026 12:00:45 GMT", 45 * time.Second, true},
 		{"tomorrow", 0, false},
 		{"1 day", 0, false},
 		{strings.Repeat("9", 400), MaxPause, true},
 	}
 	for _, test := range tests {
-		if got, ok := resetAfter(test.value, noon); got != test.want || ok != test.ok {
-			t.Errorf("resetAfter(%.40q) = %v, %v; want %v, %v", test.value, got, ok, test.want, test.ok)
+		if got, ok := ResetAfter(test.value, noon); got != test.want || ok != test.ok {
+			t.Errorf("ResetAfter(%.40q) = %v, %v; want %v, %v", test.value, got, ok, test.want, test.ok)
 		}
 	}
 }
@@ -213,7 +217,7 @@ func FuzzRetryAfter(f *testing.F) {
 		f.Add(value, value, value)
 	}
 	f.Fuzz(func(t *testing.T, value, date, field string) {
-		for _, read := range []func(string, time.Time) (time.Duration, bool){RetryAfter, resetAfter} {
+		for _, read := range []func(string, time.Time) (time.Duration, bool){RetryAfter, ResetAfter} {
 			if d, ok := read(value, noon); d < 0 || d > MaxPause || !ok && d != 0 {
 				t.Errorf("%q reads as %v, %v", value, d, ok)
 			}
