@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -85,18 +84,12 @@ func New(config Config) (*Client, error) {
 	if config.APIKey == "" && (config.BaseURL == "" || config.Provider == "azure") {
 		return nil, fmt.Errorf("APIKey: it is missing, but %s requires one", config.Provider)
 	}
-	u, err := url.Parse(base)
-	switch {
-	case base == "":
+	if base == "" {
 		return nil, errors.New("BaseURL: it is missing: for Azure it is https://NAME.openai.azure.com")
-	case err != nil: // its text would include the URL
-		return nil, errors.New("BaseURL: it is not a URL")
-	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "":
-		return nil, errors.New("BaseURL: it must be http:// or https:// and a host")
-	case u.Scheme == "http" && !shared.Loopback(u.Hostname()):
-		return nil, errors.New("BaseURL: http:// is for this machine only, because the key and the prompts would cross the network in the clear: use https://")
-	case u.User != nil, u.RawQuery != "", u.Fragment != "":
-		return nil, errors.New("BaseURL: it must not have a user, query or fragment: set the key in APIKey")
+	}
+	u, err := shared.CheckURL(base)
+	if err != nil {
+		return nil, fmt.Errorf("BaseURL: %w", err)
 	}
 	c.host = u.Host
 	return c, nil

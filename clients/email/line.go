@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync/atomic"
 
@@ -88,21 +87,4 @@ func without(text string, secrets ...string) string {
 		}
 	}
 	return text
-}
-
-// checkURL requires https, except on this machine, because messages and credentials are sent to
-// it. Its errors do not repeat the URL.
-func checkURL(text string) error {
-	u, err := url.Parse(text)
-	switch {
-	case err != nil:
-		return errors.New("it is not a URL")
-	case u.User != nil:
-		return errors.New("it must not have a user or a password")
-	case u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "":
-		return errors.New("it is not https://host, with or without a path")
-	case u.Scheme != "https" && !(u.Scheme == "http" && shared.Loopback(u.Hostname())):
-		return errors.New("it is not https, which is required except on this machine")
-	}
-	return nil
 }

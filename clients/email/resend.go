@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/clients"
+	shared "github.com/headgate/headgate/clients/internal/transport"
 )
 
 // ResendConfig configures a [Resend].
@@ -69,7 +70,7 @@ func NewResend(config ResendConfig) (*Resend, error) {
 		wrong("api key: it is empty, or has spaces or other invalid characters")
 	}
 	config.URL = strings.TrimRight(cmp.Or(config.URL, "https://api.resend.com"), "/")
-	if err := checkURL(config.URL); err != nil {
+	if _, err := shared.CheckURL(config.URL); err != nil {
 		wrong("url: %w", err)
 	}
 	if config.Timeout < 0 || config.MaxIdle < 0 {

@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sesv2/types"
 
 	"github.com/headgate/headgate/clients"
+	shared "github.com/headgate/headgate/clients/internal/transport"
 )
 
 // SESConfig configures an [SES].
@@ -110,7 +111,7 @@ func NewSES(config SESConfig) (*SES, error) {
 		wrong("session token: it requires an access key")
 	}
 	if config.Endpoint != "" {
-		if err := checkURL(config.Endpoint); err != nil {
+		if _, err := shared.CheckURL(config.Endpoint); err != nil {
 			wrong("endpoint: %w", err)
 		}
 	}

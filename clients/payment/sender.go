@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -78,14 +77,8 @@ func New(config Config) (*Sender, error) {
 		wrong("key: it has spaces or other invalid characters")
 	}
 	config.URL = cmp.Or(strings.TrimRight(config.URL, "/"), stripe.APIURL)
-	u, err := url.Parse(config.URL)
-	switch {
-	case err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		wrong("url: it is not a URL such as %s", stripe.APIURL)
-	case u.Scheme == "http" && !shared.Loopback(u.Hostname()):
-		wrong("url: http is allowed only on this machine: use https, because the key is sent to it")
-	case u.Scheme != "http" && u.Scheme != "https":
-		wrong("url: it is not http or https")
+	if _, err := shared.CheckURL(config.URL); err != nil {
+		wrong("url: %w", err)
 	}
 	if config.Timeout < 0 {
 		wrong("timeout: %v is below 0", config.Timeout)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"syscall"
 	"time"
 
@@ -50,6 +51,23 @@ func New(maxIdle int, dialer *net.Dialer) *http.Transport {
 
 // Stay is a value for [http.Client.CheckRedirect] that does not follow redirects.
 func Stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// CheckURL parses the base URL of an API: https, or http on this machine, because the key is sent
+// to it. Its errors do not repeat the URL.
+func CheckURL(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return nil, errors.New("it is not a URL")
+	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "":
+		return nil, errors.New("it must be http:// or https:// and a host")
+	case u.Scheme == "http" && !Loopback(u.Hostname()):
+		return nil, errors.New("http:// is for this machine only, because keys and contents would cross the network in the clear: use https://")
+	case u.User != nil, u.RawQuery != "", u.Fragment != "":
+		return nil, errors.New("it must not have a user, query or fragment: keys have settings of their own")
+	}
+	return u, nil
+}
 
 // Loopback reports whether a host is this machine.
 func Loopback(host string) bool {
