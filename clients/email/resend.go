@@ -47,7 +47,7 @@ type ResendConfig struct {
 // in the mail. An attempt is not sent if Resend may have forgotten the key; see
 // [clients.Call.CheckKey].
 type Resend struct {
-	line    *line
+	line    *shared.Line
 	url     string
 	apiKey  string
 	timeout time.Duration
@@ -93,7 +93,7 @@ func NewResend(config ResendConfig) (*Resend, error) {
 }
 
 // Close closes idle connections. Messages in flight continue, and the sender stays usable.
-func (s *Resend) Close() { s.line.close() }
+func (s *Resend) Close() { s.line.CloseIdleConnections() }
 
 // Send sends the message. If the error is nil, Resend has accepted it for every recipient, now
 // or in an earlier attempt; otherwise see the tables at resendOutcome for answers and at lost for
@@ -114,8 +114,8 @@ func (s *Resend) Send(ctx context.Context, call clients.Call, m Message) error {
 	// The cause distinguishes a timeout from a shutdown of the worker.
 	limited, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("gave up after %v", s.timeout))
 	defer cancel()
-	seen := &progress{}
-	r, err := http.NewRequestWithContext(seen.watch(limited), http.MethodPost, s.url, bytes.NewReader(body))
+	seen := &shared.Call{}
+	r, err := http.NewRequestWithContext(seen.Watch(limited), http.MethodPost, s.url, bytes.NewReader(body))
 	if err != nil {
 		return clients.Permanent(clients.NotCalled(errors.New("the request cannot be made")))
 	}

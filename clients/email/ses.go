@@ -50,7 +50,7 @@ type SESConfig struct {
 // automatically. The mail's headers have the job's id and key, by which people can find it.
 type SES struct {
 	client  *sesv2.Client
-	line    *line
+	line    *shared.Line
 	timeout time.Duration
 	known   *knownCredentials
 	now     func() time.Time
@@ -73,7 +73,7 @@ func (k *knownCredentials) Retrieve(ctx context.Context) (aws.Credentials, error
 }
 
 // withoutValues is a context without the values of its parent. The credentials of a role come
-// over HTTP; with the trace of [progress], such a request would look like one to SES.
+// over HTTP; with the trace of [shared.Call], such a request would look like one to SES.
 type withoutValues struct{ context.Context }
 
 func (withoutValues) Value(any) any { return nil }
@@ -151,7 +151,7 @@ func NewSES(config SESConfig) (*SES, error) {
 }
 
 // Close closes idle connections. Messages in flight continue, and the sender stays usable.
-func (s *SES) Close() { s.line.close() }
+func (s *SES) Close() { s.line.CloseIdleConnections() }
 
 // Send sends the message. If the error is nil, SES has accepted it for every recipient;
 // otherwise see the tables at sesOutcome for answers and at lost for calls without an answer.
@@ -166,8 +166,8 @@ func (s *SES) Send(ctx context.Context, call clients.Call, m Message) error {
 	// The cause distinguishes a timeout from a shutdown of the worker.
 	limited, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("gave up after %v", s.timeout))
 	defer cancel()
-	seen := &progress{}
-	_, err = s.client.SendEmail(seen.watch(limited), input)
+	seen := &shared.Call{}
+	_, err = s.client.SendEmail(seen.Watch(limited), input)
 	return s.judge(ctx, limited, seen, err)
 }
 
@@ -234,8 +234,8 @@ type SESQuota struct {
 func (s *SES) Quota(ctx context.Context) (SESQuota, error) {
 	limited, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("gave up after %v", s.timeout))
 	defer cancel()
-	seen := &progress{}
-	account, err := s.client.GetAccount(seen.watch(limited), &sesv2.GetAccountInput{})
+	seen := &shared.Call{}
+	account, err := s.client.GetAccount(seen.Watch(limited), &sesv2.GetAccountInput{})
 	if err == nil && account.SendQuota == nil {
 		err = errors.New("the answer has no quota")
 	}

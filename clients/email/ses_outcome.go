@@ -17,7 +17,7 @@ import (
 const sesName = "Amazon SES"
 
 // judge returns the outcome of a call that returned err.
-func (s *SES) judge(ctx, limited context.Context, seen *progress, err error) error {
+func (s *SES) judge(ctx, limited context.Context, seen *shared.Call, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -28,7 +28,7 @@ func (s *SES) judge(ctx, limited context.Context, seen *progress, err error) err
 		}
 		return clients.KeyRefused(0, clients.NotCalled(fmt.Errorf("%s: %s", sesName, reason)))
 	}
-	status := int(seen.status.Load())
+	status := seen.Status()
 	if status == 0 {
 		return lost(ctx, limited, sesName, seen.Sent(), seen.Tried(), err, without(innermost(err).Error(), s.known.secrets()...))
 	}

@@ -49,10 +49,10 @@ import (
 // the stored answer, which for a 500 is usually the same 500. A 5xx is final if it has
 // Stripe-Should-Retry: false or is itself a replay: the answer to this key will not change, and
 // another key could charge twice.
-func (s *Sender) outcome(seen *progress, err error, call clients.Call) error {
-	status := seen.status()
+func (s *Sender) outcome(seen *shared.Call, err error, call clients.Call) error {
+	status := seen.Status()
 	answer, spoke := errors.AsType[*stripe.Error](err)
-	after := clients.ParseRetryAfter(seen.header("Retry-After"), shared.Clock(seen.header("Date")))
+	after := clients.ParseRetryAfter(seen.Header("Retry-After"), shared.Clock(seen.Header("Date")))
 	if !spoke {
 		text := fmt.Errorf("stripe answered %d, but the body is incomplete or not from Stripe%s", status, s.request(seen))
 		switch {
@@ -64,14 +64,14 @@ func (s *Sender) outcome(seen *progress, err error, call clients.Call) error {
 		return clients.Unknown(text)
 	}
 	reason := s.reason(answer, seen)
-	again := seen.header("Stripe-Should-Retry")
+	again := seen.Header("Stripe-Should-Retry")
 	switch {
 	case status == http.StatusUnauthorized, answer.Code == stripe.ErrorCodeAPIKeyExpired, answer.Code == stripe.ErrorCodePlatformAPIKeyExpired:
 		return clients.KeyRefused(after, reason.says("the account key was refused; its jobs wait for a valid one"))
 	case status == http.StatusForbidden:
 		return clients.PostponeUntil(s.now().Add(max(after, clients.AccessPause)), reason.says("the account key has no permission for this; the job waits for it"))
 	case status == http.StatusTooManyRequests, answer.Code == stripe.ErrorCodeLockTimeout:
-		limit := s.clean(seen.header("Stripe-Rate-Limited-Reason"))
+		limit := s.clean(seen.Header("Stripe-Rate-Limited-Reason"))
 		if limit != "" {
 			reason.text += ", for " + limit
 		}
@@ -82,7 +82,7 @@ func (s *Sender) outcome(seen *progress, err error, call clients.Call) error {
 	case status == http.StatusConflict, answer.Code == stripe.ErrorCodeIdempotencyKeyInUse:
 		return s.busy(after, reason)
 	case status/100 == 5:
-		if again == "false" || again != "true" && seen.header("Idempotent-Replayed") == "true" {
+		if again == "false" || again != "true" && seen.Header("Idempotent-Replayed") == "true" {
 			return clients.Undecided(reason.says("Stripe will return the same answer for this key. " + find(call)))
 		}
 		return clients.Unknown(reason)
@@ -163,9 +163,9 @@ func (r *reason) says(text string) *reason {
 	return r
 }
 
-func (s *Sender) reason(answer *stripe.Error, seen *progress) *reason {
+func (s *Sender) reason(answer *stripe.Error, seen *shared.Call) *reason {
 	var b strings.Builder
-	fmt.Fprintf(&b, "stripe answered %d", seen.status())
+	fmt.Fprintf(&b, "stripe answered %d", seen.Status())
 	for _, word := range []string{string(answer.Type), string(answer.Code), string(answer.DeclineCode)} {
 		if word != "" {
 			b.WriteString(" " + s.clean(word))
@@ -186,12 +186,12 @@ func (s *Sender) reason(answer *stripe.Error, seen *progress) *reason {
 		Type: stripe.ErrorType(s.clean(string(answer.Type))), Code: stripe.ErrorCode(s.clean(string(answer.Code))),
 		DeclineCode: stripe.DeclineCode(s.clean(string(answer.DeclineCode))), Param: s.clean(answer.Param),
 		Msg: s.clean(answer.Msg), ChargeID: s.clean(answer.ChargeID),
-		HTTPStatusCode: seen.status(), RequestID: s.clean(seen.header("Request-Id")),
+		HTTPStatusCode: seen.Status(), RequestID: s.clean(seen.Header("Request-Id")),
 	}}
 }
 
-func (s *Sender) request(seen *progress) string {
-	if id := seen.header("Request-Id"); id != "" {
+func (s *Sender) request(seen *shared.Call) string {
+	if id := seen.Header("Request-Id"); id != "" {
 		return " (" + s.clean(id) + ")"
 	}
 	return ""

@@ -38,10 +38,10 @@ type Config struct {
 
 // Sender makes calls for one account. It reuses connections.
 type Sender struct {
-	config    Config
-	stripe    *stripe.Client
-	transport *http.Transport
-	now       func() time.Time
+	config Config
+	stripe *stripe.Client
+	line   *shared.Line
+	now    func() time.Time
 }
 
 // Result is what a call did at Stripe.
@@ -95,11 +95,11 @@ func New(config Config) (*Sender, error) {
 	config.Timeout = cmp.Or(config.Timeout, 80*time.Second)
 	config.MaxIdle = cmp.Or(config.MaxIdle, 64)
 
-	transport := shared.New(config.MaxIdle, shared.Dialer())
+	line := &shared.Line{Transport: shared.New(config.MaxIdle, shared.Dialer()), MaxAnswer: maxAnswer}
 	backends := stripe.NewBackendsWithConfig(&stripe.BackendConfig{
 		URL: stripe.String(config.URL),
 		HTTPClient: &http.Client{
-			Transport: &wire{transport},
+			Transport: line,
 			// The library treats every status below 400 as a success.
 			CheckRedirect: shared.Stay,
 		},
@@ -108,13 +108,13 @@ func New(config Config) (*Sender, error) {
 		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull}, // it would log Stripe's answers
 	})
 	return &Sender{
-		config: config, transport: transport, now: time.Now,
+		config: config, line: line, now: time.Now,
 		stripe: stripe.NewClient(config.Key, stripe.WithBackends(backends)),
 	}, nil
 }
 
 // Close closes idle connections. Calls in flight continue, and the Sender stays usable.
-func (s *Sender) Close() { s.transport.CloseIdleConnections() }
+func (s *Sender) Close() { s.line.CloseIdleConnections() }
 
 // Send makes the call. If the error is nil, Stripe executed the action, and the Result says what
 // it did; otherwise the Result is zero. For errors see the table at [Sender.outcome]; those with
@@ -145,14 +145,14 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, payload Payload) (
 			return Result{}, err
 		}
 	}
-	seen := &progress{}
-	result, err := s.do(seen.watch(limited), call, key, payload)
-	if err == nil && seen.status()/100 == 2 && result.ID != "" {
-		result.Replayed = seen.header("Idempotent-Replayed") == "true"
-		result.Request = s.clean(seen.header("Request-Id"))
+	seen := &shared.Call{}
+	result, err := s.do(seen.Watch(limited), call, key, payload)
+	if err == nil && seen.Status()/100 == 2 && result.ID != "" {
+		result.Replayed = seen.Header("Idempotent-Replayed") == "true"
+		result.Request = s.clean(seen.Header("Request-Id"))
 		return s.finished(payload.Action, result)
 	}
-	if seen.status() == 0 {
+	if seen.Status() == 0 {
 		// If even one byte was written, treat it as sent, because it is about money.
 		return Result{}, s.lost(ctx, limited, seen.Began(), err)
 	}
@@ -162,9 +162,9 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, payload Payload) (
 // owned returns an error unless a PaymentIntent was created by a call of the same tenant. It is read
 // from Stripe before each such call, so it is right however old the payment is.
 func (s *Sender) owned(ctx, limited context.Context, call clients.Call, id string) error {
-	seen := &progress{}
-	intent, err := s.stripe.V1PaymentIntents.Retrieve(seen.watch(limited), id, nil)
-	switch status := seen.status(); {
+	seen := &shared.Call{}
+	intent, err := s.stripe.V1PaymentIntents.Retrieve(seen.Watch(limited), id, nil)
+	switch status := seen.Status(); {
 	case err == nil && (tenantIn(call) == "" || intent.Metadata[metadataTenant] != tenantIn(call)):
 		return clients.Permanent(clients.NotCalled(fmt.Errorf("payment_intent: it was not created by a job of tenant %s, and this job may act on no other", clients.Printable(call.Tenant, maxReason))))
 	case err == nil:
@@ -308,22 +308,4 @@ func emptyIsNil(metadata map[string]string) map[string]string {
 		return nil
 	}
 	return metadata
-}
-
-// wire is the library's transport. It records the answer, of which the library's errors say too
-// little.
-type wire struct{ transport *http.Transport }
-
-func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	clients.NeverRepeat(r)
-	response, err := w.transport.RoundTrip(r)
-	if err != nil {
-		return nil, err
-	}
-	if seen, ok := r.Context().Value(progressKey{}).(*progress); ok {
-		seen.answered(response)
-	}
-	shared.Limit(response, maxAnswer)
-	return response, nil
 }

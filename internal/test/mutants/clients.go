@@ -75,7 +75,7 @@ var clientMutants = []mutant{
 		"missing branch", "a payment that is under way is not archived", "clients/payment TestOutcome",
 	},
 	{
-		"clients/payment/outcome.go", `if again == "false" || again != "true" && seen.header("Idempotent-Replayed") == "true" {`, `if again == "false" {`,
+		"clients/payment/outcome.go", `if again == "false" || again != "true" && seen.Header("Idempotent-Replayed") == "true" {`, `if again == "false" {`,
 		"missing condition", "a 500 that is a replay is not requested again", "clients/payment TestOutcome",
 	},
 	{
