@@ -20,7 +20,7 @@ type Message struct {
 	CC      Addresses `json:"cc,omitempty"`
 	BCC     Addresses `json:"bcc,omitempty"` // hidden from other recipients
 	ReplyTo Addresses `json:"reply_to,omitempty"`
-	Subject string    `json:"subject,omitempty"`
+	Subject string    `json:"subject"` // Resend requires the field
 
 	// Text and HTML are two forms of the body. Without both, it is empty.
 	Text string `json:"text,omitempty"`

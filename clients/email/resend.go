@@ -165,27 +165,8 @@ func resendKey(call clients.Call) string {
 	return ""
 }
 
-// resendMail is a message in Resend's format
+// resendBody returns the message in Resend's format, whose fields are those of a [Message]
 // (https://resend.com/docs/api-reference/emails/send-email).
-type resendMail struct {
-	From        string            `json:"from"`
-	To          []string          `json:"to"`
-	CC          []string          `json:"cc,omitempty"`
-	BCC         []string          `json:"bcc,omitempty"`
-	ReplyTo     []string          `json:"reply_to,omitempty"`
-	Subject     string            `json:"subject"`
-	Text        string            `json:"text,omitempty"`
-	HTML        string            `json:"html,omitempty"`
-	Headers     map[string]string `json:"headers,omitempty"`
-	Attachments []resendFile      `json:"attachments,omitempty"`
-}
-
-type resendFile struct {
-	Filename    string `json:"filename"`
-	ContentType string `json:"content_type,omitempty"`
-	Content     []byte `json:"content"` // base64
-}
-
 func resendBody(m Message) ([]byte, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err
@@ -208,17 +189,13 @@ func resendBody(m Message) ([]byte, error) {
 		}
 		return own
 	}
-	mail := resendMail{
-		From: m.From, To: once(m.To), CC: once(m.CC), BCC: once(m.BCC), ReplyTo: m.ReplyTo, Subject: oneSpace(m.Subject),
-		Text: m.Text, HTML: m.HTML, Headers: m.Headers,
-	}
+	m.To, m.CC, m.BCC, m.Subject = once(m.To), once(m.CC), once(m.BCC), oneSpace(m.Subject)
 	size := 0
 	for _, file := range m.Attachments {
 		size += (len(file.Content) + 2) / 3 * 4
-		mail.Attachments = append(mail.Attachments, resendFile(file))
 	}
 	if size > maxResendFiles {
 		return nil, fmt.Errorf("attachments: %d bytes in base64; the maximum of Resend is %d", size, maxResendFiles)
 	}
-	return json.Marshal(mail)
+	return json.Marshal(m)
 }

@@ -98,6 +98,15 @@ func TestResendSends(t *testing.T) {
 	}
 }
 
+// Resend requires a subject, also an empty one, and refuses a key that comes with other bytes.
+func TestResendBody(t *testing.T) {
+	body, err := resendBody(Message{From: "a@example.com", To: Addresses{"x@y.z", "x@y.z"}, Text: "hi", Attachments: []Attachment{{Filename: "f", Content: []byte("file")}}})
+	want := `{"from":"a@example.com","to":["x@y.z"],"subject":"","text":"hi","attachments":[{"filename":"f","content":"ZmlsZQ=="}]}`
+	if err != nil || string(body) != want {
+		t.Errorf("%s, %v; want %s", body, err, want)
+	}
+}
+
 // An attempt whose answer was lost, and the next one: one mail.
 func TestResendSendsOnce(t *testing.T) {
 	provider, s := newResendSandbox(t, sandbox.ResendConfig{})
