@@ -17,6 +17,7 @@ import (
 
 	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/clients/sandbox"
+	"github.com/headgate/headgate/internal/test/outcomes"
 	"github.com/headgate/headgate/internal/test/silent"
 )
 
@@ -144,7 +145,7 @@ func TestRefusedBeforeItIsSent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			result, err := newClient(t, tt.provider, server.URL).Send(t.Context(), call, Request(tt.body))
-			if kind(err) != "permanent" || !strings.Contains(err.Error(), tt.wrong) {
+			if outcomes.Of(err) != "permanent" || !strings.Contains(err.Error(), tt.wrong) {
 				t.Errorf("%v; want %q", err, tt.wrong)
 			}
 			if tokens, known := result.Actual()["tokens"]; !known || tokens != 0 {
@@ -160,8 +161,8 @@ func TestLost(t *testing.T) {
 		t.Run(provider, func(t *testing.T) {
 			t.Run("nobody there", func(t *testing.T) {
 				result, err := newClient(t, provider, "http://127.0.0.1:1").Send(t.Context(), call, request)
-				if kind(err) != "retryable" || result.Actual() == nil {
-					t.Errorf("%s, %v: %v", kind(err), result.Actual(), err)
+				if outcomes.Of(err) != "retryable" || result.Actual() == nil {
+					t.Errorf("%s, %v: %v", outcomes.Of(err), result.Actual(), err)
 				}
 			})
 			t.Run("cancelled before", func(t *testing.T) {
@@ -184,8 +185,8 @@ func TestLost(t *testing.T) {
 				c := newClient(t, provider, server.URL)
 				c.Send(t.Context(), call, request) // the connection is a kept one now
 				result, err := c.Send(t.Context(), call, request)
-				if kind(err) != "unknown" || result.Actual() != nil || calls.Load() != 2 {
-					t.Errorf("%s, %v after %d calls: %v", kind(err), result.Actual(), calls.Load(), err)
+				if outcomes.Of(err) != "unknown" || result.Actual() != nil || calls.Load() != 2 {
+					t.Errorf("%s, %v after %d calls: %v", outcomes.Of(err), result.Actual(), calls.Load(), err)
 				}
 			})
 			t.Run("broken within the answer", func(t *testing.T) {
@@ -196,8 +197,8 @@ func TestLost(t *testing.T) {
 					panic(http.ErrAbortHandler)
 				})
 				result, err := newClient(t, provider, server.URL).Send(t.Context(), call, request)
-				if kind(err) != "unknown" || result.Actual() != nil {
-					t.Errorf("%s, %v: %v", kind(err), result.Actual(), err)
+				if outcomes.Of(err) != "unknown" || result.Actual() != nil {
+					t.Errorf("%s, %v: %v", outcomes.Of(err), result.Actual(), err)
 				}
 			})
 			t.Run("too slow", func(t *testing.T) {
@@ -212,10 +213,10 @@ func TestLost(t *testing.T) {
 					c := newClient(t, provider, server.URL)
 					c.timeout = timeout
 					_, err := c.Send(t.Context(), call, request)
-					if calls.Load() > 0 && kind(err) != "unknown" || !strings.Contains(err.Error(), "gave up after "+timeout.String()) || errors.Is(err, context.DeadlineExceeded) {
-						t.Errorf("%s: %v", kind(err), err)
+					if calls.Load() > 0 && outcomes.Of(err) != "unknown" || !strings.Contains(err.Error(), "gave up after "+timeout.String()) || errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("%s: %v", outcomes.Of(err), err)
 					}
-					return kind(err) == "unknown"
+					return outcomes.Of(err) == "unknown"
 				})
 			})
 			t.Run("cancelled after", func(t *testing.T) {
@@ -227,8 +228,8 @@ func TestLost(t *testing.T) {
 					<-r.Context().Done()
 				})
 				_, err := newClient(t, provider, server.URL).Send(ctx, call, request)
-				if kind(err) != "unknown" || errors.Is(err, context.Canceled) {
-					t.Errorf("%s: %v", kind(err), err)
+				if outcomes.Of(err) != "unknown" || errors.Is(err, context.Canceled) {
+					t.Errorf("%s: %v", outcomes.Of(err), err)
 				}
 			})
 		})
@@ -242,8 +243,8 @@ func TestLostBeforeItIsSent(t *testing.T) {
 		c := newClient(t, "openai", "http://127.0.0.1:1")
 		c.transport.base.DialContext = func(context.Context, string, string) (net.Conn, error) { return clients.Counted(brokenConn{}), nil }
 		result, err := c.Send(t.Context(), call, requestFor("openai"))
-		if kind(err) != "retryable" || result.Actual() == nil {
-			t.Fatalf("%s, %v: %v", kind(err), result.Actual(), err)
+		if outcomes.Of(err) != "retryable" || result.Actual() == nil {
+			t.Fatalf("%s, %v: %v", outcomes.Of(err), result.Actual(), err)
 		}
 	}
 }
@@ -297,8 +298,8 @@ func TestSandbox(t *testing.T) {
 				t.Error(err)
 			}
 			_, err = ask("acme", 150)
-			if kind(err) != "throttled" {
-				t.Errorf("%s: %v", kind(err), err)
+			if outcomes.Of(err) != "throttled" {
+				t.Errorf("%s: %v", outcomes.Of(err), err)
 			}
 			if e, is := errors.AsType[*clients.ThrottledError](err); is && (e.RetryAfter() < time.Second || e.RetryAfter() > time.Minute) {
 				t.Errorf("retry after %v", e.RetryAfter())
@@ -311,8 +312,8 @@ func TestSandbox(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 			_, err = ask("initech", 180)
-			if kind(err) != "account throttled" {
-				t.Errorf("%s: %v", kind(err), err)
+			if outcomes.Of(err) != "account throttled" {
+				t.Errorf("%s: %v", outcomes.Of(err), err)
 			}
 			release()
 			if err := <-done; err != nil {
@@ -332,16 +333,16 @@ func TestSandbox(t *testing.T) {
 				sandbox.ContextLength: "permanent", sandbox.ContentPolicy: "permanent",
 			} {
 				s.FailAs(1, fault)
-				if result, err := ask("hooli", 10); kind(err) != want || result.Actual() == nil {
-					t.Errorf("fault %d: %s; want %s: %v", fault, kind(err), want, err)
+				if result, err := ask("hooli", 10); outcomes.Of(err) != want || result.Actual() == nil {
+					t.Errorf("fault %d: %s; want %s: %v", fault, outcomes.Of(err), want, err)
 				}
 			}
 			s.Fail(1, 500)
-			if _, err := ask("hooli", 10); kind(err) != "retryable" {
+			if _, err := ask("hooli", 10); outcomes.Of(err) != "retryable" {
 				t.Errorf("500: %v", err)
 			}
 			s.Drop(1)
-			if result, err := ask("hooli", 10); kind(err) != "unknown" || result.Actual() != nil {
+			if result, err := ask("hooli", 10); outcomes.Of(err) != "unknown" || result.Actual() != nil {
 				t.Errorf("dropped: %v", err)
 			}
 			if _, err := ask("hooli", 10); err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/clients"
+	"github.com/headgate/headgate/internal/test/outcomes"
 )
 
 // canary has no prefix that is cut out by itself.
@@ -42,38 +43,6 @@ func requestFor(provider string) Request {
 	body := map[string]any{"model": "m-1", "max_tokens": 50, "messages": []any{map[string]any{"role": "user", "content": "hi"}}}
 	encoded, _ := json.Marshal(body)
 	return encoded
-}
-
-// kind is the outcome's name; "error" is an error without one.
-func kind(err error) string {
-	if err == nil {
-		return "ok"
-	}
-	if e, is := errors.AsType[*clients.ThrottledError](err); is {
-		if e.WholeAccount() {
-			return "account throttled"
-		}
-		return "throttled"
-	}
-	if e, is := errors.AsType[*clients.ExhaustedError](err); is {
-		if e.Account {
-			return "account exhausted"
-		}
-		return "exhausted"
-	}
-	if _, is := errors.AsType[*clients.PostponedError](err); is {
-		return "postponed"
-	}
-	if _, is := errors.AsType[*clients.PermanentError](err); is {
-		return "permanent"
-	}
-	if _, is := errors.AsType[*clients.UnknownError](err); is {
-		return "unknown"
-	}
-	if _, is := errors.AsType[*clients.RetryableError](err); is {
-		return "retryable"
-	}
-	return "error"
 }
 
 const (
@@ -322,7 +291,7 @@ func TestAnswers(t *testing.T) {
 				provider = "openai"
 			}
 			result, err := newClient(t, provider, server.URL).Send(t.Context(), call, requestFor(provider))
-			if got := kind(err); got != tt.want || calls != 1 {
+			if got := outcomes.Of(err); got != tt.want || calls != 1 {
 				t.Fatalf("%s after %d calls; want %s: %v", got, calls, tt.want, err)
 			}
 			if e, is := errors.AsType[*clients.ThrottledError](err); is && e.RetryAfter() != tt.after {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/clients/sandbox"
+	"github.com/headgate/headgate/internal/test/outcomes"
 	"github.com/headgate/headgate/internal/test/until"
 )
 
@@ -111,16 +112,16 @@ func TestResendBody(t *testing.T) {
 func TestResendSendsOnce(t *testing.T) {
 	provider, s := newResendSandbox(t, sandbox.ResendConfig{})
 	provider.DropAnswers(1)
-	if err := s.Send(t.Context(), call, plain()); kind(err) != "unknown" {
-		t.Fatalf("%s: %v", kind(err), err)
+	if err := s.Send(t.Context(), call, plain()); outcomes.Of(err) != "unknown" {
+		t.Fatalf("%s: %v", outcomes.Of(err), err)
 	}
 	if err := s.Send(t.Context(), call, plain()); err != nil {
 		t.Fatal(err)
 	}
 	other := plain()
 	other.Subject = "another"
-	if err := s.Send(t.Context(), call, other); kind(err) != "permanent" || !strings.Contains(err.Error(), "invalid_idempotent_request") {
-		t.Errorf("%s: %v", kind(err), err)
+	if err := s.Send(t.Context(), call, other); outcomes.Of(err) != "undecided" || !strings.Contains(err.Error(), "invalid_idempotent_request") {
+		t.Errorf("%s: %v", outcomes.Of(err), err)
 	}
 	if provider.Taken() != 1 {
 		t.Errorf("%d mails of one job", provider.Taken())
@@ -131,12 +132,12 @@ func TestResendSendsOnce(t *testing.T) {
 // worker has changed.
 func TestResendKeyOfAnotherMessage(t *testing.T) {
 	for name, tt := range map[string]struct {
-		call      clients.Call
-		undecided bool
+		call clients.Call
+		want string
 	}{
-		"first attempt":                 {clients.Call{Attempt: 1}, false},
-		"third attempt":                 {clients.Call{Attempt: 3}, true},
-		"first, after a worker's death": {clients.Call{Attempt: 1, Unsure: true}, true},
+		"first attempt":                 {clients.Call{Attempt: 1}, "permanent"},
+		"third attempt":                 {clients.Call{Attempt: 3}, "undecided"},
+		"first, after a worker's death": {clients.Call{Attempt: 1, Unsure: true}, "undecided"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, s := newResendSandbox(t, sandbox.ResendConfig{})
@@ -147,11 +148,10 @@ func TestResendKeyOfAnotherMessage(t *testing.T) {
 			other := plain()
 			other.Subject = "another"
 			err := s.Send(t.Context(), tt.call, other)
-			_, unknown := errors.AsType[*clients.UnknownError](err)
-			if kind(err) != "permanent" || unknown != tt.undecided || !strings.Contains(err.Error(), "invalid_idempotent_request") {
-				t.Errorf("%s, unknown: %v: %v", kind(err), unknown, err)
+			if got := outcomes.Of(err); got != tt.want || !strings.Contains(err.Error(), "invalid_idempotent_request") {
+				t.Errorf("%s; want %s: %v", got, tt.want, err)
 			}
-			if says := strings.Contains(err.Error(), "may have taken effect"); says != tt.undecided || !strings.Contains(err.Error(), "Look in Resend's log for the request with idempotency key acme:7") {
+			if says := strings.Contains(err.Error(), "may have taken effect"); says != (tt.want == "undecided") || !strings.Contains(err.Error(), "Look in Resend's log for the request with idempotency key acme:7") {
 				t.Errorf("%v", err)
 			}
 		})
@@ -178,11 +178,7 @@ func TestResendKeyLife(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before := len(provider.Calls())
 			err := s.Send(t.Context(), clients.Call{Job: name, IdempotencyKey: name, Attempt: tt.attempt, First: tt.first}, plain())
-			got := kind(err)
-			if _, unknown := errors.AsType[*clients.UnknownError](err); unknown && got == "permanent" {
-				got = "undecided"
-			}
-			if got != tt.want || (len(provider.Calls()) > before) != (tt.want == "ok") {
+			if got := outcomes.Of(err); got != tt.want || (len(provider.Calls()) > before) != (tt.want == "ok") {
 				t.Errorf("%s, %d calls: %v", got, len(provider.Calls())-before, err)
 			}
 			if tt.want == "ok" {
@@ -204,8 +200,8 @@ func TestResendWhileTheFirstIsUnderWay(t *testing.T) {
 	first := make(chan error, 1)
 	go func() { first <- s.Send(t.Context(), call, plain()) }()
 	until.Done(t, "it arrived", func() bool { return len(provider.Calls()) > 0 })
-	if err := s.Send(t.Context(), call, plain()); kind(err) != "retryable" || !strings.Contains(err.Error(), "concurrent_idempotent_requests") {
-		t.Errorf("%s: %v", kind(err), err)
+	if err := s.Send(t.Context(), call, plain()); outcomes.Of(err) != "retryable" || !strings.Contains(err.Error(), "concurrent_idempotent_requests") {
+		t.Errorf("%s: %v", outcomes.Of(err), err)
 	}
 	release()
 	if err := <-first; err != nil {
@@ -239,8 +235,8 @@ func TestResendRefusesBefore(t *testing.T) {
 		"to: 51":        change(func(m *Message) { m.To = make(Addresses, 51); fill(m.To) }),
 		"attachments: ": change(func(m *Message) { m.Attachments = []Attachment{{Filename: "f", Content: make([]byte, 31<<20)}} }),
 	} {
-		if err := s.Send(t.Context(), call, m); kind(err) != "permanent" || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %s: %v", want, kind(err), err)
+		if err := s.Send(t.Context(), call, m); outcomes.Of(err) != "permanent" || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %s: %v", want, outcomes.Of(err), err)
 		}
 	}
 	if got := len(provider.Calls()); got != 0 {
@@ -277,16 +273,16 @@ func TestResendLimits(t *testing.T) {
 func TestResendFaults(t *testing.T) {
 	provider, s := newResendSandbox(t, sandbox.ResendConfig{})
 	for name, want := range map[string]string{
-		"validation_error": "permanent", "invalid_api_key": "exhausted", "security_error": "permanent", "internal_server_error": "retryable",
-		"rate_limit_exceeded": "throttled", "missing_required_field": "permanent",
+		"validation_error": "permanent", "invalid_api_key": "account exhausted", "security_error": "permanent", "internal_server_error": "retryable",
+		"rate_limit_exceeded": "account throttled", "missing_required_field": "permanent",
 	} {
 		provider.FailAs(1, name)
-		if err := s.Send(t.Context(), call, plain()); kind(err) != want || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: %s: %v", name, kind(err), err)
+		if err := s.Send(t.Context(), call, plain()); outcomes.Of(err) != want || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %s: %v", name, outcomes.Of(err), err)
 		}
 	}
 	provider.Fail(1, http.StatusServiceUnavailable)
-	if err := s.Send(t.Context(), call, plain()); kind(err) != "retryable" {
+	if err := s.Send(t.Context(), call, plain()); outcomes.Of(err) != "retryable" {
 		t.Error(err)
 	}
 }

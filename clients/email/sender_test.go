@@ -16,6 +16,7 @@ import (
 
 	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/clients/sandbox"
+	"github.com/headgate/headgate/internal/test/outcomes"
 	"github.com/headgate/headgate/internal/test/silent"
 )
 
@@ -71,7 +72,7 @@ func TestSteps(t *testing.T) {
 	}{
 		"taken":                 {"", "", "ok", 1},
 		"greeting refuses":      {"hello", "554 5.7.1 go away", "retryable", 0},
-		"greeting throttles":    {"hello", "421 4.7.0 too many connections", "throttled", 0},
+		"greeting throttles":    {"hello", "421 4.7.0 too many connections", "account throttled", 0},
 		"no greeting":           {"hello", "close", "retryable", 0},
 		"sender refused":        {"MAIL", "550 5.7.1 not you", "permanent", 0},
 		"sender later":          {"MAIL", "451 4.3.0 later", "retryable", 0},
@@ -94,7 +95,7 @@ func TestSteps(t *testing.T) {
 			}
 			s := newSender(t, server.config())
 			err := s.Send(t.Context(), call, plain())
-			if got := kind(err); got != tt.want {
+			if got := outcomes.Of(err); got != tt.want {
 				t.Errorf("%s; want %s: %v", got, tt.want, err)
 			}
 			if _, conns := server.said(); conns != 1 || len(server.mails) != tt.mails {
@@ -141,8 +142,8 @@ func TestStaleConnection(t *testing.T) {
 				t.Fatal(err)
 			}
 			server.setOnce("MAIL", tt.reply)
-			if err := s.Send(t.Context(), call, plain()); kind(err) != tt.want {
-				t.Errorf("%s; want %s: %v", kind(err), tt.want, err)
+			if err := s.Send(t.Context(), call, plain()); outcomes.Of(err) != tt.want {
+				t.Errorf("%s; want %s: %v", outcomes.Of(err), tt.want, err)
 			}
 			if _, conns := server.said(); conns != tt.conns {
 				t.Errorf("%d connections; want %d", conns, tt.conns)
@@ -163,7 +164,7 @@ func TestNoRepeatAfterMail(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.set(".", "close")
-	if err := s.Send(t.Context(), call, plain()); kind(err) != "unknown" {
+	if err := s.Send(t.Context(), call, plain()); outcomes.Of(err) != "unknown" {
 		t.Error(err)
 	}
 	if _, conns := server.said(); conns != 1 || len(server.mails) != 2 {
@@ -178,7 +179,7 @@ func TestTimeout(t *testing.T) {
 			config := server.config()
 			config.Timeout = timeout
 			err := newSender(t, config).Send(t.Context(), call, plain())
-			if got := kind(err); len(server.hung) > 0 && got != want || !strings.Contains(err.Error(), "gave up after "+timeout.String()) {
+			if got := outcomes.Of(err); len(server.hung) > 0 && got != want || !strings.Contains(err.Error(), "gave up after "+timeout.String()) {
 				t.Errorf("at %s: %s: %v", verb, got, err)
 			}
 			return len(server.hung) > 0
@@ -192,7 +193,7 @@ func TestWorkerEnds(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { <-server.hung; cancel() }()
 		err := newSender(t, server.config()).Send(ctx, call, plain())
-		if got := kind(err); got != want || errors.Is(err, context.Canceled) != (want == "error") {
+		if got := outcomes.Of(err); got != want || errors.Is(err, context.Canceled) != (want == "error") {
 			t.Errorf("at %s: %s: %v", verb, got, err)
 		}
 	}
@@ -267,8 +268,8 @@ func TestAddressesOfOtherLanguages(t *testing.T) {
 		t.Error(err)
 	}
 	server = newScript(t, map[string]string{})
-	if err := newSender(t, server.config()).Send(t.Context(), call, m); kind(err) != "permanent" {
-		t.Errorf("%s: %v", kind(err), err)
+	if err := newSender(t, server.config()).Send(t.Context(), call, m); outcomes.Of(err) != "permanent" {
+		t.Errorf("%s: %v", outcomes.Of(err), err)
 	}
 }
 
@@ -295,8 +296,8 @@ func TestTLSAndAuth(t *testing.T) {
 		"starttls":               {change(config, func(c *Config) { c.TLS = TLSMandatory }), "ok"},
 		"offered":                {change(config, func(c *Config) { c.TLS = TLSOpportunistic }), "ok"},
 		"plain on this machine":  {config, "ok"},
-		"wrong password":         {change(config, func(c *Config) { c.Password = password + "!" }), "exhausted"},
-		"no password":            {change(config, func(c *Config) { c.Username = "" }), "exhausted"},
+		"wrong password":         {change(config, func(c *Config) { c.Password = password + "!" }), "account exhausted"},
+		"no password":            {change(config, func(c *Config) { c.Username = "" }), "account exhausted"},
 		"unknown authority":      {change(config, func(c *Config) { c.TLS, c.TLSConfig = TLSMandatory, nil }), "retryable"},
 		"not offered":            {change(without, func(c *Config) { c.TLS = TLSMandatory }), "retryable"},
 		"not offered, no matter": {change(without, func(c *Config) { c.TLS = TLSOpportunistic }), "ok"},
@@ -305,7 +306,7 @@ func TestTLSAndAuth(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := newSender(t, tt.config).Send(t.Context(), call, plain())
-			if got := kind(err); got != tt.want {
+			if got := outcomes.Of(err); got != tt.want {
 				t.Errorf("%s; want %s: %v", got, tt.want, err)
 			}
 			if err != nil && strings.Contains(err.Error(), password) {
@@ -360,7 +361,7 @@ func TestThrottledBySandbox(t *testing.T) {
 	err := s.Send(t.Context(), call, plain())
 	throttled, ok := errors.AsType[*clients.ThrottledError](err)
 	if !ok || throttled.RetryAfter() != 2*time.Second {
-		t.Errorf("%s: %v", kind(err), err)
+		t.Errorf("%s: %v", outcomes.Of(err), err)
 	}
 	calls := provider.Calls()
 	if got := calls[0]; got.Tenant != call.Tenant || got.Job != call.Job || got.Attempt != "2" || got.Key != call.IdempotencyKey {
@@ -398,7 +399,7 @@ func TestManyAtOnce(t *testing.T) {
 
 func TestInvalidMessage(t *testing.T) {
 	s := newSender(t, Config{Host: "127.0.0.1", Port: 1})
-	if err := s.Send(t.Context(), call, Message{}); kind(err) != "permanent" {
+	if err := s.Send(t.Context(), call, Message{}); outcomes.Of(err) != "permanent" {
 		t.Error(err)
 	}
 }

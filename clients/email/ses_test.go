@@ -23,6 +23,7 @@ import (
 
 	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/clients/sandbox"
+	"github.com/headgate/headgate/internal/test/outcomes"
 	"github.com/headgate/headgate/internal/test/silent"
 )
 
@@ -165,8 +166,8 @@ func TestSESRefusesBefore(t *testing.T) {
 		"X-Ses-Source":  change(func(m *Message) { m.Headers = map[string]string{"x-ses-source-arn": "arn:aws:ses:x"} }),
 		"attachments: ": change(func(m *Message) { m.Attachments = []Attachment{{Filename: "f", Content: make([]byte, 31<<20)}} }),
 	} {
-		if err := s.Send(t.Context(), call, m); kind(err) != "permanent" || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %s: %v", want, kind(err), err)
+		if err := s.Send(t.Context(), call, m); outcomes.Of(err) != "permanent" || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %s: %v", want, outcomes.Of(err), err)
 		}
 	}
 	if got := len(provider.Calls()); got != 0 {
@@ -182,27 +183,23 @@ func TestSESErrorTypes(t *testing.T) {
 		as   func(error) bool
 		want string
 	}{
-		"AccountSuspended":          {is(new(*types.AccountSuspendedException)), "exhausted"},
+		"AccountSuspended":          {is(new(*types.AccountSuspendedException)), "account exhausted"},
 		"BadRequest":                {is(new(*types.BadRequestException)), "permanent"},
 		"LimitExceeded":             {is(new(*types.LimitExceededException)), "retryable"},
 		"MailFromDomainNotVerified": {is(new(*types.MailFromDomainNotVerifiedException)), "permanent"},
 		"MessageRejected":           {is(new(*types.MessageRejected)), "permanent"},
 		"NotFound":                  {is(new(*types.NotFoundException)), "permanent"},
-		"SendingPaused":             {is(new(*types.SendingPausedException)), "exhausted"},
-		"TooManyRequests":           {is(new(*types.TooManyRequestsException)), "throttled"},
-		"DailyQuota":                {is(new(*types.TooManyRequestsException)), "exhausted"},
-		"Throttling":                {is(new(*smithy.GenericAPIError)), "throttled"},
+		"SendingPaused":             {is(new(*types.SendingPausedException)), "account exhausted"},
+		"TooManyRequests":           {is(new(*types.TooManyRequestsException)), "account throttled"},
+		"DailyQuota":                {is(new(*types.TooManyRequestsException)), "account exhausted"},
+		"Throttling":                {is(new(*smithy.GenericAPIError)), "account throttled"},
 		"InternalFailure":           {is(new(*smithy.GenericAPIError)), "retryable"},
 		"ServiceUnavailable":        {is(new(*smithy.GenericAPIError)), "retryable"},
 		"AccessDenied":              {func(error) bool { return true }, "postponed"},
 	} {
 		provider.FailAs(1, name)
 		err := s.Send(t.Context(), call, plain())
-		got := kind(err)
-		if _, postponed := errors.AsType[*clients.PostponedError](err); postponed {
-			got = "postponed"
-		}
-		if got != tt.want || !tt.as(err) {
+		if got := outcomes.Of(err); got != tt.want || !tt.as(err) {
 			t.Errorf("%s: %s, %v", name, got, err)
 		}
 	}
@@ -248,8 +245,8 @@ func TestSESQuotaOfNone(t *testing.T) {
 		t.Errorf("%+v, %v", quota, err)
 	}
 	provider.Close()
-	if _, err := s.Quota(t.Context()); kind(err) != "retryable" {
-		t.Errorf("%s: %v", kind(err), err)
+	if _, err := s.Quota(t.Context()); outcomes.Of(err) != "retryable" {
+		t.Errorf("%s: %v", outcomes.Of(err), err)
 	}
 }
 
@@ -278,8 +275,8 @@ func TestNoAnswer(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	}) {
 		calls.Store(0)
-		if err := send(t.Context()); kind(err) != "unknown" || calls.Load() != 1 {
-			t.Errorf("%s: cut after the message: %s after %d calls: %v", name, kind(err), calls.Load(), err)
+		if err := send(t.Context()); outcomes.Of(err) != "unknown" || calls.Load() != 1 {
+			t.Errorf("%s: cut after the message: %s after %d calls: %v", name, outcomes.Of(err), calls.Load(), err)
 		}
 	}
 	for _, name := range []string{"ses", "resend"} {
@@ -291,10 +288,10 @@ func TestNoAnswer(t *testing.T) {
 				}
 				<-r.Context().Done()
 			})[name](t.Context())
-			if calls.Load() > 0 && kind(err) != "unknown" || !strings.Contains(err.Error(), "gave up after "+timeout.String()) {
-				t.Errorf("%s: time is up: %s: %v", name, kind(err), err)
+			if calls.Load() > 0 && outcomes.Of(err) != "unknown" || !strings.Contains(err.Error(), "gave up after "+timeout.String()) {
+				t.Errorf("%s: time is up: %s: %v", name, outcomes.Of(err), err)
 			}
-			return kind(err) == "unknown"
+			return outcomes.Of(err) == "unknown"
 		})
 	}
 	arrived := make(chan struct{}, 2)
@@ -305,16 +302,16 @@ func TestNoAnswer(t *testing.T) {
 	}) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { <-arrived; cancel() }()
-		if err := send(ctx); kind(err) != "unknown" || errors.Is(err, context.Canceled) {
-			t.Errorf("%s: the worker ends after the message: %s: %v", name, kind(err), err)
+		if err := send(ctx); outcomes.Of(err) != "unknown" || errors.Is(err, context.Canceled) {
+			t.Errorf("%s: the worker ends after the message: %s: %v", name, outcomes.Of(err), err)
 		}
-		if err := send(ctx); kind(err) != "error" || !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: the worker ends before: %s: %v", name, kind(err), err)
+		if err := send(ctx); outcomes.Of(err) != "error" || !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: the worker ends before: %s: %v", name, outcomes.Of(err), err)
 		}
 	}
 	s := newSES(t, "http://127.0.0.1:1", nil)
-	if err := s.Send(t.Context(), call, plain()); kind(err) != "retryable" {
-		t.Errorf("nobody there: %s: %v", kind(err), err)
+	if err := s.Send(t.Context(), call, plain()); outcomes.Of(err) != "retryable" {
+		t.Errorf("nobody there: %s: %v", outcomes.Of(err), err)
 	}
 }
 
@@ -371,7 +368,7 @@ func TestSESCredentialsNotFound(t *testing.T) {
 			err = s.Send(t.Context(), call, plain())
 			refused, is := errors.AsType[*clients.ExhaustedError](err)
 			if _, uncalled := errors.AsType[*clients.NotCalledError](err); !is || !refused.Account || !uncalled || strings.Contains(err.Error(), "CANARY") {
-				t.Errorf("%s: %v", kind(err), err)
+				t.Errorf("%s: %v", outcomes.Of(err), err)
 			}
 		})
 	}

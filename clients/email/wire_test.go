@@ -17,6 +17,7 @@ import (
 	"github.com/emersion/go-smtp"
 
 	"github.com/headgate/headgate/clients"
+	"github.com/headgate/headgate/internal/test/outcomes"
 )
 
 // post is a real mail server that keeps what it takes.
@@ -189,8 +190,8 @@ func TestTLSAndAuthOnTheWire(t *testing.T) {
 					t.Errorf("%d mails over %d connections after %q", len(p.taken), len(p.conns), p.logins)
 				}
 				config.Password = "wrong"
-				if err := newSender(t, config).Send(t.Context(), call, plain()); kind(err) != "exhausted" || strings.Contains(err.Error(), "hunter2") {
-					t.Errorf("%s: %v", kind(err), err)
+				if err := newSender(t, config).Send(t.Context(), call, plain()); outcomes.Of(err) != "account exhausted" || strings.Contains(err.Error(), "hunter2") {
+					t.Errorf("%s: %v", outcomes.Of(err), err)
 				}
 			})
 		}
@@ -203,8 +204,8 @@ func TestNothingIsToldWithoutTrust(t *testing.T) {
 		p := &post{mechanism: "PLAIN"}
 		config := newPost(t, p, mode)
 		config.Username, config.Password, config.TLSConfig = "u", "hunter2", nil
-		if err := newSender(t, config).Send(t.Context(), call, plain()); kind(err) != "retryable" {
-			t.Errorf("%s: %s: %v", mode, kind(err), err)
+		if err := newSender(t, config).Send(t.Context(), call, plain()); outcomes.Of(err) != "retryable" {
+			t.Errorf("%s: %s: %v", mode, outcomes.Of(err), err)
 		}
 		if len(p.logins) > 0 || len(p.taken) > 0 {
 			t.Errorf("%s: %q", mode, p.logins)
@@ -231,7 +232,7 @@ func TestOneMessageIDPerJob(t *testing.T) {
 	}
 	p.refuse["DATA"] = &smtp.SMTPError{Code: 451, EnhancedCode: smtp.EnhancedCode{4, 3, 0}, Message: "later"}
 	other := clients.Call{IdempotencyKey: "acme:2"}
-	if err := s.Send(t.Context(), other, plain()); kind(err) != "retryable" || !strings.Contains(err.Error(), "451 4.3.0 later") {
+	if err := s.Send(t.Context(), other, plain()); outcomes.Of(err) != "retryable" || !strings.Contains(err.Error(), "451 4.3.0 later") {
 		t.Errorf("%v", err)
 	}
 	if err := s.Send(t.Context(), other, plain()); err != nil {
@@ -266,8 +267,8 @@ func TestWholeMailOnTheWire(t *testing.T) {
 	}
 	// One recipient that is refused: nobody gets it, and the connection goes on.
 	p.refuse["c@y.z"] = &smtp.SMTPError{Code: 550, EnhancedCode: smtp.EnhancedCode{5, 1, 1}, Message: "no such user"}
-	if err := s.Send(t.Context(), call, m); kind(err) != "permanent" || !strings.Contains(err.Error(), "550 5.1.1 no such user") {
-		t.Errorf("%s: %v", kind(err), err)
+	if err := s.Send(t.Context(), call, m); outcomes.Of(err) != "permanent" || !strings.Contains(err.Error(), "550 5.1.1 no such user") {
+		t.Errorf("%s: %v", outcomes.Of(err), err)
 	}
 	if err := s.Send(t.Context(), call, m); err != nil || len(p.taken) != 2 || len(p.conns) != 1 {
 		t.Errorf("%d mails over %d connections: %v", len(p.taken), len(p.conns), err)

@@ -14,39 +14,9 @@ import (
 	"github.com/stripe/stripe-go/v85"
 
 	"github.com/headgate/headgate/clients"
+	"github.com/headgate/headgate/internal/test/outcomes"
 	"github.com/headgate/headgate/internal/test/silent"
 )
-
-// kind is an outcome in a word.
-func kind(err error) string {
-	if err == nil {
-		return "ok"
-	}
-	_, permanent := errors.AsType[*clients.PermanentError](err)
-	_, unknown := errors.AsType[*clients.UnknownError](err)
-	of, exhausted := errors.AsType[*clients.ExhaustedError](err)
-	switch throttled, ok := errors.AsType[*clients.ThrottledError](err); {
-	case ok && throttled.Account:
-		return "account throttled"
-	case ok:
-		return "throttled"
-	case exhausted && of.Account:
-		return "account exhausted"
-	case permanent && unknown:
-		return "undecided"
-	case permanent:
-		return "permanent"
-	case unknown:
-		return "unknown"
-	}
-	if _, ok := errors.AsType[*clients.PostponedError](err); ok {
-		return "postponed"
-	}
-	if _, ok := errors.AsType[*clients.RetryableError](err); ok {
-		return "retryable"
-	}
-	return "error"
-}
 
 // secretKey is the canary: it must be in no error.
 const secretKey = "sk_test_canary_51Hk9vYq2TzZ"
@@ -196,7 +166,7 @@ func TestOutcome(t *testing.T) {
 			call := call
 			call.Attempt, call.First, call.Unsure = cmp.Or(tt.attempt, 1), now, tt.unsure
 			result, err := s.Send(t.Context(), call, payload)
-			if got := kind(err); got != tt.want {
+			if got := outcomes.Of(err); got != tt.want {
 				t.Fatalf("%s; want %s (%s): %v", got, tt.want, tt.source, err)
 			}
 			if err == nil {
@@ -250,20 +220,20 @@ func TestLibraryError(t *testing.T) {
 func TestNotSent(t *testing.T) {
 	const nobody = "http://127.0.0.1:1"
 	_, err := newSender(t, nobody).Send(t.Context(), call, charge())
-	if kind(err) != "retryable" {
-		t.Errorf("refused: %s: %v", kind(err), err)
+	if outcomes.Of(err) != "retryable" {
+		t.Errorf("refused: %s: %v", outcomes.Of(err), err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = newSender(t, nobody).Send(ended, call, charge())
-	if kind(err) != "error" || !errors.Is(err, context.Canceled) {
-		t.Errorf("ended: %s: %v", kind(err), err)
+	if outcomes.Of(err) != "error" || !errors.Is(err, context.Canceled) {
+		t.Errorf("ended: %s: %v", outcomes.Of(err), err)
 	}
 	// A listener that speaks no TLS: the handshake is no request.
 	plain := answering(t, 200, "", "")
 	_, err = newSender(t, strings.Replace(plain.URL, "http:", "https:", 1)).Send(t.Context(), call, charge())
-	if kind(err) != "retryable" {
-		t.Errorf("no TLS: %s: %v", kind(err), err)
+	if outcomes.Of(err) != "retryable" {
+		t.Errorf("no TLS: %s: %v", outcomes.Of(err), err)
 	}
 }
 
@@ -289,10 +259,10 @@ func TestTimeout(t *testing.T) {
 		}
 		defer s.Close()
 		_, err = s.Send(t.Context(), call, charge())
-		if len(got) > 0 && kind(err) != "unknown" || !strings.Contains(err.Error(), "gave up after "+timeout.String()) {
-			t.Errorf("%s: %v", kind(err), err)
+		if len(got) > 0 && outcomes.Of(err) != "unknown" || !strings.Contains(err.Error(), "gave up after "+timeout.String()) {
+			t.Errorf("%s: %v", outcomes.Of(err), err)
 		}
-		return kind(err) == "unknown"
+		return outcomes.Of(err) == "unknown"
 	})
 }
 
@@ -301,7 +271,7 @@ func TestWorkerEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-got; cancel() }()
 	_, err := newSender(t, url).Send(ctx, call, charge())
-	if kind(err) != "unknown" || errors.Is(err, context.Canceled) {
-		t.Errorf("%s: %v", kind(err), err)
+	if outcomes.Of(err) != "unknown" || errors.Is(err, context.Canceled) {
+		t.Errorf("%s: %v", outcomes.Of(err), err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/clients/sandbox"
+	"github.com/headgate/headgate/internal/test/outcomes"
 	"github.com/headgate/headgate/internal/test/silent"
 	"github.com/headgate/headgate/internal/test/until"
 )
@@ -68,7 +69,7 @@ func TestActions(t *testing.T) {
 	if part.Amount != 100 || rest.Amount != 200 || rest.Charge != captured.Charge || rest.Status != "succeeded" {
 		t.Errorf("refunded: %+v, %+v", part, rest)
 	}
-	if _, err := s.Send(t.Context(), next(99), Payload{Action: Refund, PaymentIntent: created.ID}); kind(err) != "permanent" || !strings.Contains(err.Error(), "charge_already_refunded") {
+	if _, err := s.Send(t.Context(), next(99), Payload{Action: Refund, PaymentIntent: created.ID}); outcomes.Of(err) != "permanent" || !strings.Contains(err.Error(), "charge_already_refunded") {
 		t.Errorf("refunded again: %v", err)
 	}
 	ledger := provider.Ledger()
@@ -123,7 +124,7 @@ func TestPaymentsOfOthers(t *testing.T) {
 		}
 		for _, action := range []string{Refund, Capture, Confirm} {
 			_, err = s.Send(t.Context(), of("globex", 2), Payload{Action: action, PaymentIntent: paid.ID})
-			if kind(err) != "permanent" || !strings.Contains(err.Error(), "was not created by a job of tenant globex") {
+			if outcomes.Of(err) != "permanent" || !strings.Contains(err.Error(), "was not created by a job of tenant globex") {
 				t.Errorf("%s by another tenant: %v", action, err)
 			}
 		}
@@ -138,7 +139,7 @@ func TestPaymentsOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tenant := range []string{"acme", ""} {
-		if _, err = s.Send(t.Context(), of(tenant, 5), Payload{Action: Refund, PaymentIntent: outside.ID}); kind(err) != "permanent" {
+		if _, err = s.Send(t.Context(), of(tenant, 5), Payload{Action: Refund, PaymentIntent: outside.ID}); outcomes.Of(err) != "permanent" {
 			t.Errorf("a payment that no job made, refunded by %q: %v", tenant, err)
 		}
 	}
@@ -159,8 +160,8 @@ func TestPaymentsOfOthers(t *testing.T) {
 			_, _ = w.Write([]byte(`{"error":{"type":"api_error"}}`))
 		}))
 		t.Cleanup(failing.Close)
-		if _, err := newSender(t, failing.URL).Send(t.Context(), of("acme", 6), Payload{Action: Refund, PaymentIntent: "pi_1"}); kind(err) != want || posted.Load() {
-			t.Errorf("%d at the lookup: %s: %v; want %s, and no refund: %v", status, kind(err), err, want, posted.Load())
+		if _, err := newSender(t, failing.URL).Send(t.Context(), of("acme", 6), Payload{Action: Refund, PaymentIntent: "pi_1"}); outcomes.Of(err) != want || posted.Load() {
+			t.Errorf("%d at the lookup: %s: %v; want %s, and no refund: %v", status, outcomes.Of(err), err, want, posted.Load())
 		}
 	}
 	if ledger := provider.Ledger(); len(ledger) != 5 {
@@ -171,8 +172,8 @@ func TestPaymentsOfOthers(t *testing.T) {
 func TestWithoutIdempotencyKey(t *testing.T) {
 	provider := newSandbox(t)
 	_, err := newSender(t, provider.URL()).Send(t.Context(), clients.Call{Job: "1", Attempt: 1}, charge())
-	if kind(err) != "permanent" || len(provider.Calls()) != 0 {
-		t.Errorf("%s: %v", kind(err), err)
+	if outcomes.Of(err) != "permanent" || len(provider.Calls()) != 0 {
+		t.Errorf("%s: %v", outcomes.Of(err), err)
 	}
 }
 
@@ -201,8 +202,8 @@ func TestKeyLife(t *testing.T) {
 		before := len(provider.Calls())
 		c := clients.Call{Job: name, Attempt: tt.attempt, First: tt.first, IdempotencyKey: name}
 		_, err := s.Send(t.Context(), c, charge())
-		if kind(err) != tt.want || (len(provider.Calls()) > before) != (tt.want == "ok") {
-			t.Errorf("%s: %s, %d calls: %v", name, kind(err), len(provider.Calls())-before, err)
+		if outcomes.Of(err) != tt.want || (len(provider.Calls()) > before) != (tt.want == "ok") {
+			t.Errorf("%s: %s, %d calls: %v", name, outcomes.Of(err), len(provider.Calls())-before, err)
 		}
 		if tt.want == "undecided" && (!strings.HasPrefix(err.Error(), "unknown: a person has to decide: ") || !strings.Contains(err.Error(), "not sent")) {
 			t.Errorf("%s: %q", name, err)
@@ -239,8 +240,8 @@ func TestIdempotency(t *testing.T) {
 	}
 	other := charge()
 	other.Amount = new(int64(2000))
-	if _, err := s.Send(t.Context(), call, other); kind(err) != "permanent" || !strings.Contains(err.Error(), "BELONGS TO ANOTHER CALL") {
-		t.Errorf("%s: %v", kind(err), err)
+	if _, err := s.Send(t.Context(), call, other); outcomes.Of(err) != "permanent" || !strings.Contains(err.Error(), "BELONGS TO ANOTHER CALL") {
+		t.Errorf("%s: %v", outcomes.Of(err), err)
 	}
 	if provider.Doubles() != 0 || len(provider.Ledger()) != 1 {
 		t.Errorf("%+v", provider.Ledger())
@@ -249,8 +250,8 @@ func TestIdempotency(t *testing.T) {
 	declined := charge()
 	declined.PaymentMethod = "pm_card_visa_chargeDeclinedInsufficientFunds"
 	for range 2 {
-		if _, err := s.Send(t.Context(), next(1), declined); kind(err) != "permanent" || !strings.Contains(err.Error(), "insufficient_funds") {
-			t.Errorf("%s: %v", kind(err), err)
+		if _, err := s.Send(t.Context(), next(1), declined); outcomes.Of(err) != "permanent" || !strings.Contains(err.Error(), "insufficient_funds") {
+			t.Errorf("%s: %v", outcomes.Of(err), err)
 		}
 	}
 }
@@ -273,8 +274,8 @@ func TestInFlight(t *testing.T) {
 	}()
 	until.Done(t, "the sandbox works on it", func() bool { return provider.InFlight() > 0 })
 	for n, want := range map[int]string{2: "idempotency_key_in_use", 3: "lock_timeout"} {
-		if _, err := s.Send(t.Context(), next(n), confirm); kind(err) != "postponed" || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s, want %s: %v", kind(err), want, err)
+		if _, err := s.Send(t.Context(), next(n), confirm); outcomes.Of(err) != "postponed" || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s, want %s: %v", outcomes.Of(err), want, err)
 		}
 	}
 	release()
@@ -290,8 +291,8 @@ func TestAccountLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // refusals are not kept for a key
-		if _, err := s.Send(t.Context(), next(2), charge()); kind(err) != "account throttled" || !strings.Contains(err.Error(), "global-rate") {
-			t.Errorf("%s: %v", kind(err), err)
+		if _, err := s.Send(t.Context(), next(2), charge()); outcomes.Of(err) != "account throttled" || !strings.Contains(err.Error(), "global-rate") {
+			t.Errorf("%s: %v", outcomes.Of(err), err)
 		}
 	}
 	provider.SetAccountLimit(sandbox.Limit{})
@@ -303,8 +304,8 @@ func TestAccountLimit(t *testing.T) {
 func TestWrongKey(t *testing.T) {
 	provider := newSandbox(t, sandbox.Config{Password: "sk_test_another"})
 	_, err := newSender(t, provider.URL()).Send(t.Context(), call, charge())
-	if kind(err) != "account exhausted" || strings.Contains(err.Error(), secretKey) {
-		t.Errorf("%s: %v", kind(err), err)
+	if outcomes.Of(err) != "account exhausted" || strings.Contains(err.Error(), secretKey) {
+		t.Errorf("%s: %v", outcomes.Of(err), err)
 	}
 }
 
@@ -410,9 +411,9 @@ func TestThousandCharges(t *testing.T) {
 					}
 					_, err := s.Send(context.Background(), c, charge())
 					mu.Lock()
-					seen[kind(err)]++
+					seen[outcomes.Of(err)]++
 					mu.Unlock()
-					switch kind(err) {
+					switch outcomes.Of(err) {
 					case "postponed", "account throttled":
 						continue // no attempt is spent
 					case "unknown", "retryable":
@@ -471,8 +472,8 @@ func TestNothingIsRepeated(t *testing.T) {
 		t.Fatal(err)
 	}
 	provider.Drop(1)
-	if _, err := s.Send(t.Context(), next(2), charge()); kind(err) != "unknown" {
-		t.Errorf("%s: %v", kind(err), err)
+	if _, err := s.Send(t.Context(), next(2), charge()); outcomes.Of(err) != "unknown" {
+		t.Errorf("%s: %v", outcomes.Of(err), err)
 	}
 	if calls := provider.Calls(); len(calls) != 2 {
 		t.Errorf("%d requests for two calls", len(calls))
@@ -525,7 +526,7 @@ func TestGaveUpTooEarly(t *testing.T) {
 		}
 		defer s.Close()
 		_, err = s.Send(t.Context(), call, charge())
-		return kind(err) == "unknown"
+		return outcomes.Of(err) == "unknown"
 	})
 	until.Done(t, "the sandbox is done with it", func() bool { return len(provider.Ledger()) > 0 && provider.InFlight() == 0 })
 	again := call

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/clients"
+	"github.com/headgate/headgate/internal/test/outcomes"
 	"github.com/headgate/headgate/internal/test/silent"
 )
 
@@ -39,30 +40,19 @@ func newServer(t testing.TB, handler http.HandlerFunc) *httptest.Server {
 	return server
 }
 
-// kind is the outcome's name; "error" is an error without one.
+// kind is [outcomes.Of]; "private" is a private address, for which the endpoint is held.
 func kind(err error) string {
-	if err == nil {
-		return "ok"
-	}
-	if throttled, is := errors.AsType[*clients.ThrottledError](err); is {
-		if _, private := errors.AsType[*PrivateError](err); private {
-			if who, length, named := throttled.Holds(); who != clients.OfEndpoint || length != clients.KeyPause || !named {
-				return "private, but it is not the endpoint that is held"
-			}
-			return "private"
+	if _, private := errors.AsType[*PrivateError](err); private {
+		throttled, is := errors.AsType[*clients.ThrottledError](err)
+		if !is {
+			return "private, but nothing is held"
 		}
-		return "throttled"
+		if who, length, named := throttled.Holds(); who != clients.OfEndpoint || length != clients.KeyPause || !named {
+			return "private, but it is not the endpoint that is held"
+		}
+		return "private"
 	}
-	if _, is := errors.AsType[*clients.PermanentError](err); is {
-		return "permanent"
-	}
-	if _, is := errors.AsType[*clients.UnknownError](err); is {
-		return "unknown"
-	}
-	if _, is := errors.AsType[*clients.RetryableError](err); is {
-		return "retryable"
-	}
-	return "error"
+	return outcomes.Of(err)
 }
 
 func TestAnswers(t *testing.T) {
