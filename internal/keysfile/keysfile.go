@@ -13,6 +13,7 @@
 package keysfile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,30 +66,19 @@ func (r *reader) key(node *yaml.Node, path string) api.Key {
 	var id, hash, expires string
 	var scopes []string
 	var rate *throttle.Rate
-	lines := map[string]*yaml.Node{}
-	known := map[string]strictyaml.Read{
+	before := len(r.Problems)
+	r.Fields(node, path, map[string]strictyaml.Read{
 		"id": r.Text(&id), "hash": r.Text(&hash), "scopes": r.Texts(&scopes), "tenants": r.Texts(&key.Tenants),
 		"queues": r.Texts(&key.Queues), "kinds": r.Texts(&key.Kinds), "from": r.Texts(&key.From),
 		"shared_account": r.Yes(&key.SharedAccount), "max_retention": r.Duration(&key.MaxRetention),
 		"rate": r.Rate(&rate), "expires": r.Text(&expires),
-	}
-	for name, read := range known {
-		known[name] = func(node *yaml.Node, path string) {
-			lines[name] = node
-			read(node, path)
-		}
-	}
-	before := len(r.Problems)
-	r.Fields(node, path, known)
+	})
 	if len(r.Problems) > before {
 		return key // check the meaning only if the syntax is right
 	}
+	line := func(field string) int { return r.Lines[path+"."+field] } // 0: it is not there
 	wrong := func(field, reason string) {
-		at := node
-		if lines[field] != nil {
-			at = lines[field]
-		}
-		r.Wrong(at, path+"."+field, "%s", reason)
+		r.Problems = append(r.Problems, strictyaml.Problem{Line: cmp.Or(line(field), node.Line), Path: path + "." + field, Reason: reason})
 	}
 	key.ID = id
 	for _, scope := range scopes {
@@ -103,7 +93,7 @@ func (r *reader) key(node *yaml.Node, path string) api.Key {
 		key.Hash[0] = 1 // so that Validate does not report it again
 	}
 	for field, list := range map[string][]string{"tenants": key.Tenants, "queues": key.Queues, "kinds": key.Kinds, "from": key.From} {
-		if lines[field] != nil && len(list) == 0 {
+		if line(field) > 0 && len(list) == 0 {
 			wrong(field, "it is empty, and would be taken for all: leave it out, or name them")
 		}
 	}
