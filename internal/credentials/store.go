@@ -2,9 +2,7 @@ package credentials
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"slices"
@@ -45,7 +43,6 @@ type Store struct {
 	// Of the goroutine of Run.
 	decided filewatch.Version // that was taken or refused last
 	warned  filewatch.Version
-	refused string // the error of the last look; "": none
 }
 
 // Open reads the file. The error names the mistakes in it.
@@ -92,19 +89,15 @@ func (s *Store) For(kind, tenant string) (*Secrets, error) {
 // Run reads the file again whenever it, or one that it names, has changed, until ctx is
 // done. A file with mistakes changes nothing.
 func (s *Store) Run(ctx context.Context) error {
-	filewatch.Run(ctx, time.Second, s.decided, func() filewatch.Version {
+	filewatch.Run(ctx, time.Second, s.decided, func() (filewatch.Version, error) {
 		v, err := read(s.path, s.check)
-		said := s.refused
-		if s.refused = ""; err != nil {
-			s.refused = err.Error()
-			s.decided = v.stamps
-		} else {
+		if err == nil {
 			s.take(v)
 		}
-		if _, again := errors.AsType[*fs.PathError](err); err != nil && !(again && s.refused == said) { // else it was said before
-			s.logger.Error("the credentials file was not taken; the credentials in force stay", "error", err)
-		}
-		return s.decided
+		s.decided = v.stamps
+		return s.decided, err
+	}, func(err error) {
+		s.logger.Error("the credentials file was not taken; the credentials in force stay", "error", err)
 	})
 	return nil
 }

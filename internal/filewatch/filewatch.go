@@ -52,7 +52,7 @@ func (v Version) Add(path string) {
 }
 
 // Failed takes the stamp of a file from v that the error says could not be opened or read, and returns whether there is one.
-// That may work a moment later without a change of the file, so [Run] tries again while it is there.
+// That may work a moment later without a change of the file, so [Run] tries again while the file is there.
 func (v Version) Failed(err error) bool {
 	failed, ok := errors.AsType[*fs.PathError](err)
 	if ok {
@@ -64,9 +64,12 @@ func (v Version) Failed(err error) bool {
 // Run calls read when the files of seen have changed and then stayed the same for one more
 // poll, because a file that still changes may be half written. The interval between polls is
 // every plus a millisecond for each file. read returns the version that it loaded or
-// rejected, as of before it read the files. Run returns when ctx is done.
-func Run(ctx context.Context, every time.Duration, seen Version, read func() Version) {
+// rejected, as of before it read the files. Run passes its errors to refuse, but if a file
+// cannot be opened or read, Run tries again at each poll and passes the same error only once.
+// Run returns when ctx is done.
+func Run(ctx context.Context, every time.Duration, seen Version, read func() (Version, error), refuse func(error)) {
 	var restless Version
+	said := "" // the error of the last read; "": none
 	for wait.For(ctx, every+time.Duration(len(seen))*time.Millisecond) == nil {
 		now := Version{}
 		for path := range seen {
@@ -78,7 +81,15 @@ func Run(ctx context.Context, every time.Duration, seen Version, read func() Ver
 		case !maps.Equal(now, restless):
 			restless = now
 		default:
-			seen, restless = read(), nil
+			version, err := read()
+			again := version.Failed(err)
+			seen, restless = version, nil
+			if err == nil {
+				said = ""
+			} else if text := err.Error(); !again || text != said {
+				said = text
+				refuse(err)
+			}
 		}
 	}
 }

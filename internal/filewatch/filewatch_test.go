@@ -2,9 +2,12 @@ package filewatch_test
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,10 +32,10 @@ func TestRun(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var reads atomic.Int64
-		go filewatch.Run(ctx, time.Second, filewatch.Look(path), func() filewatch.Version {
+		go filewatch.Run(ctx, time.Second, filewatch.Look(path), func() (filewatch.Version, error) {
 			reads.Add(1)
-			return filewatch.Look(path)
-		})
+			return filewatch.Look(path), nil
+		}, nil)
 		time.Sleep(500 * time.Millisecond) // it acts between two looks
 		looks := func(n int, want int64, what string) {
 			t.Helper()
@@ -61,6 +64,45 @@ func TestRun(t *testing.T) {
 	})
 }
 
+// TestRefusals: a file that cannot be opened is tried again and again and refused once. One with
+// a mistake is refused after each change.
+func TestRefusals(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var fails error
+		var reads, refused int
+		go filewatch.Run(ctx, time.Second, filewatch.Look(path), func() (filewatch.Version, error) {
+			reads++
+			return filewatch.Look(path), fails
+		}, func(error) { refused++ })
+		after := func(what string, text string, err error, leastReads, wantRefused int) {
+			t.Helper()
+			reads, refused, fails = 0, 0, err
+			write(text)
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if reads < leastReads || refused != wantRefused {
+				t.Errorf("%s: read %d times, refused %d times; want at least %d and %d", what, reads, refused, leastReads, wantRefused)
+			}
+		}
+		closed := &fs.PathError{Op: "open", Path: path, Err: syscall.EMFILE}
+		after("it cannot be opened", "a", closed, 4, 1)
+		after("it still cannot", "ab", closed, 4, 0)
+		after("it can", "abc", nil, 1, 0)
+		after("it cannot be opened again", "abcd", closed, 4, 1)
+		after("it has a mistake", "abcde", errors.New("a mistake"), 1, 1)
+		after("it has the same one", "abcdef", errors.New("a mistake"), 1, 1)
+	})
+}
+
 // TestChangesAtTheSameTime: a file that is changed right after it was looked at, so that its time is the same,
 // is read again.
 func TestChangesAtTheSameTime(t *testing.T) {
@@ -84,13 +126,13 @@ func TestChangesAtTheSameTime(t *testing.T) {
 		write("b", now)
 		ctx, cancel := context.WithCancel(t.Context())
 		read := make(chan bool, 1)
-		go filewatch.Run(ctx, 20*time.Millisecond, seen, func() filewatch.Version {
+		go filewatch.Run(ctx, 20*time.Millisecond, seen, func() (filewatch.Version, error) {
 			select {
 			case read <- true:
 			default:
 			}
-			return filewatch.Look(path)
-		})
+			return filewatch.Look(path), nil
+		}, nil)
 		select {
 		case <-read:
 		case <-time.After(time.Minute):

@@ -125,8 +125,6 @@ type Store struct {
 	told   map[string]string // what the keys of the file may do, by id
 	seen   filewatch.Version // last loaded or rejected
 	every  time.Duration     // between looks at the file
-
-	refused string // the error of the last look; "": none
 }
 
 // Open reads the file. The error names every mistake in it.
@@ -189,29 +187,23 @@ func empty(text []byte) bool {
 // with what the keys that differ could do, and what they can do, by their ids. The error is
 // always nil.
 func (s *Store) Run(ctx context.Context, changed func(ctx context.Context, before, after map[string]string)) error {
-	filewatch.Run(ctx, s.every, s.seen, func() filewatch.Version {
+	gone := func(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoKeys) }
+	filewatch.Run(ctx, s.every, s.seen, func() (filewatch.Version, error) {
 		before := s.told
 		err := s.read()
-		again := s.seen.Failed(err)
-		said := s.refused
-		if s.refused = ""; err != nil {
-			s.refused = err.Error()
-		}
-		gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoKeys)
-		if gone {
+		if gone(err) {
 			s.set(nil)
-		}
-		switch {
-		case err == nil || again && s.refused == said: // said before
-		case gone:
-			s.logger.Error("the keys file is gone or empty: nobody has access until it has keys again", "error", err)
-		default:
-			s.logger.Error("the keys file was not taken; the keys in force stay", "error", err)
 		}
 		if was, is := differing(before, s.told), differing(s.told, before); len(was)+len(is) > 0 {
 			changed(ctx, was, is)
 		}
-		return s.seen
+		return s.seen, err
+	}, func(err error) {
+		if gone(err) {
+			s.logger.Error("the keys file is gone or empty: nobody has access until it has keys again", "error", err)
+			return
+		}
+		s.logger.Error("the keys file was not taken; the keys in force stay", "error", err)
 	})
 	return nil
 }

@@ -18,7 +18,6 @@ type certificate struct {
 	logger            *slog.Logger
 	pair              atomic.Pointer[tls.Certificate]
 	seen              filewatch.Version
-	refused           string // the error of the last look; "": none
 }
 
 func openCertificate(certFile, keyFile string, logger *slog.Logger) (*certificate, error) {
@@ -41,21 +40,14 @@ func (c *certificate) read() error {
 // Run reads the files again when they have changed, until ctx is done. Files that do not
 // fit together, as between the writing of one and the other, leave the pair before in force.
 func (c *certificate) Run(ctx context.Context) error {
-	filewatch.Run(ctx, time.Second, c.seen, func() filewatch.Version {
+	filewatch.Run(ctx, time.Second, c.seen, func() (filewatch.Version, error) {
 		err := c.read()
-		again := c.seen.Failed(err)
-		said := c.refused
-		if c.refused = ""; err != nil {
-			c.refused = err.Error()
-		}
-		switch {
-		case again && c.refused == said: // said before
-		case err != nil:
-			c.logger.Error("the certificate was not taken; the one before stays in force", "error", err)
-		default:
+		if err == nil {
 			c.logger.Info("the certificate was read again", "file", c.certFile)
 		}
-		return c.seen
+		return c.seen, err
+	}, func(err error) {
+		c.logger.Error("the certificate was not taken; the one before stays in force", "error", err)
 	})
 	return nil
 }

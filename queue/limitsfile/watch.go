@@ -65,8 +65,9 @@ func (w *Watcher) Run(ctx context.Context) error {
 	if _, err := os.Stat(filepath.Dir(w.path)); err != nil {
 		return fmt.Errorf("watch %s: %w", w.path, err)
 	}
-	read := func() filewatch.Version { return w.read(ctx) }
-	filewatch.Run(ctx, lookEvery, read(), read) // it may have changed since it was read first
+	// read logs by itself what it refuses, because that can also be limits that apply does not take.
+	read := func() (filewatch.Version, error) { return w.read(ctx), nil }
+	filewatch.Run(ctx, lookEvery, w.read(ctx), read, nil) // it may have changed since it was read first
 	return nil
 }
 
