@@ -23,6 +23,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/wait"
 	"github.com/headgate/headgate/queue/operate"
 )
 
@@ -136,16 +137,12 @@ func (s *Store) tell(ctx context.Context) error {
 // Run updates the copy from Redis every 5 s until ctx is done. While Redis does not answer,
 // the copy stays as it is. The error is always nil.
 func (s *Store) Run(ctx context.Context) error {
-	ticker := time.NewTicker(refresh)
-	defer ticker.Stop()
 	for {
 		if err := s.read(ctx); err != nil && ctx.Err() == nil {
 			s.logger.Warn("which endpoints are gone cannot be read", "error", err)
 		}
-		select {
-		case <-ctx.Done():
+		if wait.For(ctx, refresh) != nil {
 			return nil
-		case <-ticker.C:
 		}
 	}
 }
