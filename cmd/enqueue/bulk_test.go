@@ -6,12 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -283,9 +280,10 @@ func TestBulkFromSilentPipe(t *testing.T) {
 // A reply that is lost leaves open whether the jobs are there. Bulk says so, and
 // a second run makes each of them exactly once.
 func TestBulkWhenRepliesAreLost(t *testing.T) {
-	url, client := own(t)
+	server := ownServer(t)
+	client := server.Client()
 	t.Chdir(t.TempDir())
-	proxy := newProxy(t, strings.TrimPrefix(url, "redis://"))
+	relay := server.Relay(nil, nil)
 	from, to := io.Pipe()
 	var file strings.Builder
 	write := func(first, n int) {
@@ -305,12 +303,12 @@ func TestBulkWhenRepliesAreLost(t *testing.T) {
 	}
 	ended := make(chan result, 1)
 	go func() {
-		out, errText, code := enqueueFrom(t.Context(), from, append(args, "redis://"+proxy.addr)...)
+		out, errText, code := enqueueFrom(t.Context(), from, append(args, relay.URL())...)
 		ended <- result{out, errText, code}
 	}()
 	write(0, 10)
-	until.Done(t, "enqueued", func() bool { return waiting(t, client) == 10 && proxy.answered.Load() })
-	proxy.cut.Store(true)
+	until.Done(t, "enqueued", func() bool { return waiting(t, client) == 10 })
+	relay.Lose(func(kind string) bool { return kind == "script" })
 	write(10, 10)
 	to.Close()
 	r := <-ended
@@ -321,80 +319,10 @@ func TestBulkWhenRepliesAreLost(t *testing.T) {
 	if n := waiting(t, client); n != 20 {
 		t.Errorf("%d jobs wait; the test wants the lost batch to have arrived", n)
 	}
-	out, errText, code := enqueueFrom(t.Context(), strings.NewReader(file.String()), append(args, url)...)
+	out, errText, code := enqueueFrom(t.Context(), strings.NewReader(file.String()), append(args, server.URL())...)
 	if n := waiting(t, client); code != exitOK || !strings.Contains(out, "0 accepted, 20 known already") || n != 20 {
 		t.Errorf("again: %s %s exit %d; %d jobs wait", out, errText, code, n)
 	}
-}
-
-// proxy stands between a client and Redis. Once cut, it passes what the client
-// says and hangs up instead of passing the answer.
-type proxy struct {
-	addr     string
-	cut      atomic.Bool
-	answered atomic.Bool // the latest question
-}
-
-func newProxy(t *testing.T, redis string) *proxy {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxy{addr: listener.Addr().String()}
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() { p.serve(client, redis) })
-		}
-	})
-	t.Cleanup(func() {
-		listener.Close()
-		serving.Wait()
-	})
-	return p
-}
-
-func (p *proxy) serve(client net.Conn, redis string) {
-	defer client.Close()
-	server, err := net.Dial("tcp", redis)
-	if err != nil {
-		return
-	}
-	defer server.Close()
-	var passing sync.WaitGroup
-	passing.Go(func() {
-		defer server.Close()
-		buffer := make([]byte, 64<<10)
-		for {
-			n, err := client.Read(buffer)
-			if err != nil {
-				return
-			}
-			p.answered.Store(false)
-			if _, err := server.Write(buffer[:n]); err != nil {
-				return
-			}
-		}
-	})
-	buffer := make([]byte, 64<<10)
-	for {
-		n, err := server.Read(buffer)
-		// Answers to anything but scripts go through, or no connection would stand.
-		if err != nil || (p.cut.Load() && strings.HasPrefix(string(buffer[:n]), "*1")) {
-			break
-		}
-		if _, err := client.Write(buffer[:n]); err != nil {
-			break
-		}
-		p.answered.Store(true)
-	}
-	client.Close()
-	passing.Wait()
 }
 
 func TestStatusQuotesOddNames(t *testing.T) {

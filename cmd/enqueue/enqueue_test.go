@@ -63,6 +63,12 @@ func enqueueFrom(ctx context.Context, stdin io.Reader, args ...string) (out, err
 // test leaves must not be seen by another.
 func own(t testing.TB) (url string, client *redis.Client) {
 	t.Helper()
+	server := ownServer(t)
+	return server.URL(), server.Client()
+}
+
+func ownServer(t testing.TB) *redistest.Server {
+	t.Helper()
 	server := redistest.Start(t)
 	limits := limits.Set{Queues: map[string]limits.Queue{"calls": {Kinds: []string{"call", "webhook", "email"}, Limits: []limits.Limit{{
 		Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10), Burst: 20, Per: []string{"tenant"},
@@ -71,7 +77,7 @@ func own(t testing.TB) (url string, client *redis.Client) {
 		t.Fatal(err)
 	}
 	redistest.Serve(server.Client(), "calls", "call", "webhook", "email")
-	return server.URL(), server.Client()
+	return server
 }
 
 func waiting(t *testing.T, client *redis.Client) int64 {
