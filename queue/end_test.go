@@ -139,13 +139,27 @@ func TestArchivedJobsCanBeRunAgain(t *testing.T) {
 	}
 }
 
-// TestHostileErrors: jobs are put away whatever the text of their error is.
+// textError panics if it is nil, as most errors do.
+type textError struct{ text string }
+
+func (e *textError) Error() string { return e.text }
+
+// waitError has a text if it is nil, but no time.
+type waitError struct{ after time.Duration }
+
+func (e *waitError) Error() string             { return "slow down" }
+func (e *waitError) RetryAfter() time.Duration { return e.after }
+
+// TestHostileErrors: jobs are put away whatever the text of their error is, and if its methods panic.
 func TestHostileErrors(t *testing.T) {
 	t.Parallel()
-	for name, text := range map[string]string{"not UTF-8": "bad \xff\xfe text", "long": strings.Repeat("é", 5000)} {
+	for name, answer := range map[string]error{
+		"not UTF-8": errors.New("bad \xff\xfe text"), "long": errors.New(strings.Repeat("é", 5000)),
+		"a nil pointer": (*textError)(nil), "a nil pointer with a text": (*waitError)(nil),
+	} {
 		t.Run(name, func(t *testing.T) {
 			r := startRig(t, 2, limitsOf(), nil)
-			r.answer = func(context.Context, Running) error { return errors.New(text) }
+			r.answer = func(context.Context, Running) error { return answer }
 			id := r.add(t, func(job *Job) { job.MaxAttempts = 2 })
 			r.run(t)
 			r.seen.wait(t, string(lifecycle.Retried), 1)

@@ -304,7 +304,7 @@ func (g *gate) call(ctx context.Context, h *handler, job *Running, early *decode
 	defer cancel()
 	called, began := g.clock.now(), time.Now()
 	g.sending.Add(1)
-	err := told(h.protected(callCtx, job.task.Payload))
+	err := h.protected(callCtx, job.task.Payload)
 	took, answer := time.Since(began), answerOf(err)
 	g.sending.Add(-1)
 	current.endProgress() // waits for a report that is being written

@@ -112,7 +112,8 @@ func decode[T any](data []byte) (value T, err error) {
 //     or called again with [RepeatUnknown].
 //   - NotCalled() bool: no call was made, so the error is not counted as an answer.
 //
-// A panic is a failed call. A job whose payload cannot be decoded into T is archived.
+// A panic is a failed call, also that of a method of the error. A job whose payload cannot be decoded into T is
+// archived.
 //
 // Payload fields that T does not have are ignored, so that producers that send a new field
 // can be deployed before the workers. A T that must reject unknown fields does so in its
@@ -199,17 +200,19 @@ func (h *handler) after(attempt int) (wait time.Duration) {
 }
 
 // protected calls the handler and returns a panic as an error, so that one job does not
-// stop the others.
+// stop the others. Secrets in the text of the error are hidden.
 func (h *handler) protected(ctx context.Context, payload []byte) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			h.panicked(value, debug.Stack())
-			err = fmt.Errorf("panic: %v", value)
+			err = told(fmt.Errorf("panic: %v", value))
 		}
 	}()
-	err = h.call(ctx, payload)
+	err = told(h.call(ctx, payload))
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = fmt.Errorf("timed out after %v: %w", h.timeout, err)
 	}
+	// The methods of an error can panic, as those of a nil pointer do. Called here once, they do so where it is recovered.
+	_, _, _ = answerOf(err), holdOf(err), judge(err, &Running{}, h, time.Time{})
 	return err
 }
