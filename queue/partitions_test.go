@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/sendwindow"
@@ -190,6 +191,23 @@ func TestPauseOfTheAccountReachesAllPartitions(t *testing.T) {
 			t.Fatal("not all were called")
 		}
 	}
+}
+
+// TestPauseOfTheAccountReachesNewPartitions: so does the answer to a call that began when the queue had one partition.
+func TestPauseOfTheAccountReachesNewPartitions(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, limitsOf(), nil)
+	var second string
+	r.answer = func(ctx context.Context, _ Running) error {
+		second = r.repartition(t, 2).Names()[1]
+		return PauseAccount(ctx, time.Hour, "slow down")
+	}
+	r.add(t, nil)
+	r.run(t)
+	r.seen.wait(t, string(lifecycle.Done), 1)
+	until(t, "the new partition is paused", func() bool {
+		return store.PausedUntil(r.server.Client().HGet(t.Context(), store.Key(second, "pauses"), store.WholeQueue).Val()) > 0
+	})
 }
 
 // TestChangedPartitions: a session knows which of its queues have other partitions, and does not take lost limits

@@ -186,9 +186,6 @@ func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
 
 // partitions returns the partitions that the queue has now. A call may have begun before it got others.
 func (g *gate) partitions() []string {
-	if g.of.Whole() {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
 	defer cancel()
 	if now, err := store.ReadLayout(ctx, g.redis, g.of.Queue); err == nil && !now.Whole() {
