@@ -160,9 +160,12 @@ func (c *Client) RemovePeriodic(ctx context.Context, id string) (bool, error) {
 	}
 	if stored, _, unreadable := decodePeriodic([]byte(text)); err == nil && unreadable == nil {
 		for try := range 2 { // its tenant may move
-			var home string
-			if home, err = c.routes.homeOf(ctx, *stored.Job.job(), time.Now(), try); err == nil {
-				err = c.redis.Del(ctx, tickKey(home, id)).Err()
+			home, without := c.routes.homeOf(ctx, *stored.Job.job(), time.Now(), try)
+			switch {
+			case without == nil:
+				err = cmp.Or(err, c.redis.Del(ctx, tickKey(home, id)).Err())
+			case !validation.Is(without): // else no queue takes its jobs any more
+				err = cmp.Or(err, without)
 			}
 		}
 	}

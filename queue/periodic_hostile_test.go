@@ -12,6 +12,8 @@ import (
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/validation"
 )
 
@@ -112,6 +114,20 @@ func TestPeriodicDeclared(t *testing.T) {
 	}
 	if list, err := NewClient(tm.client).ListPeriodic(ctx); err != nil || len(list) != 0 {
 		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// TestRemovePeriodicWithoutQueue: a periodic job is removed also if no queue has its kind any more.
+func TestRemovePeriodicWithoutQueue(t *testing.T) {
+	t.Parallel()
+	tm := newTimer(t)
+	tm.set(Periodic{ID: "x", Spec: "@daily", Zone: "UTC"})
+	set := limits.Set{Queues: map[string]limits.Queue{"call": {Kinds: []string{"mail"}}}}
+	if err := operate.Publish(t.Context(), tm.client, set); err != nil {
+		t.Fatal(err)
+	}
+	if there, err := NewClient(tm.client).RemovePeriodic(t.Context(), "x"); err != nil || !there {
+		t.Errorf("%v, %v", there, err)
 	}
 }
 
