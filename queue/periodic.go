@@ -255,12 +255,11 @@ func (c *Client) checkPeriodic(ctx context.Context, p Periodic) (storedPeriodic,
 	if err == nil {
 		_, err = c.accept(ctx, plain, home, time.Now())
 	}
-	for _, err := range validation.Unjoin(err) {
-		invalid, ok := errors.AsType[*validation.Error](err)
-		if !ok {
+	for _, err := range validation.Under("job", err) {
+		if !validation.Is(err) {
 			return storedPeriodic{}, err
 		}
-		wrong("job."+invalid.Field, "%s", invalid.Reason)
+		errs = append(errs, err)
 	}
 	if len(errs) > 0 {
 		return storedPeriodic{}, errors.Join(errs...)

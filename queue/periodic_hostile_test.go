@@ -131,6 +131,16 @@ func TestRemovePeriodicWithoutQueue(t *testing.T) {
 	}
 }
 
+// TestPeriodicOfAnUnknownQueue: a client that requires limits says of a periodic job, too, that its queue has none.
+func TestPeriodicOfAnUnknownQueue(t *testing.T) {
+	t.Parallel()
+	client := NewClient(redistest.Any(t).Client()).RequireLimits()
+	err := client.SetPeriodic(t.Context(), Periodic{ID: "x", Spec: "@daily", Zone: "UTC", Job: Job{Kind: "call", Queue: "unknown", Tenant: "a"}})
+	if !errors.Is(err, ErrUnknownQueue) {
+		t.Errorf("%v; want %v", err, ErrUnknownQueue)
+	}
+}
+
 func TestHostilePeriodic(t *testing.T) {
 	t.Parallel()
 	tm := newTimer(t)
