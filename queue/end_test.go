@@ -254,6 +254,40 @@ func TestResultsAreRefused(t *testing.T) {
 	}
 }
 
+// TestReportsAfterTheCall: what a handler reports when its call has ended is used nowhere, so it is an error. So is
+// what is reported outside of a handler.
+func TestReportsAfterTheCall(t *testing.T) {
+	t.Parallel()
+	reports := map[string]func(context.Context) error{
+		"SetResult":   func(ctx context.Context) error { return SetResult(ctx, 1) },
+		"Progress":    func(ctx context.Context) error { return Progress(ctx, 1, "") },
+		"SetActual":   func(ctx context.Context) error { return SetActual(ctx, map[string]int64{"tokens": 1}) },
+		"SetQuota":    func(ctx context.Context) error { return SetQuota(ctx, Quota{Limit: 1, Window: time.Second}) },
+		"SetRejected": SetRejected,
+		"pause":       func(ctx context.Context) error { return PauseTenant(ctx, time.Millisecond, "") },
+	}
+	r := startRig(t, 1, limitsOf(), nil)
+	all := func(ctx context.Context, want string) {
+		t.Helper()
+		for name, report := range reports {
+			if err := report(ctx); (err == nil) != (want == "") || err != nil && err.Error() != "queue: "+name+": "+want {
+				t.Errorf("%s: %v; want %q", name, err, want)
+			}
+		}
+	}
+	var call context.Context
+	r.answer = func(ctx context.Context, _ Running) error {
+		call = ctx
+		all(ctx, "")
+		return nil
+	}
+	r.add(t, nil)
+	r.run(t)
+	r.seen.wait(t, string(lifecycle.Done), 1)
+	all(call, "the call has ended")
+	all(t.Context(), "ctx is not from a handler")
+}
+
 func TestHandleResult(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)

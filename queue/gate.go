@@ -307,7 +307,7 @@ func (g *gate) call(ctx context.Context, h *handler, job *Running, early *decode
 	err := h.protected(callCtx, job.task.Payload)
 	took, answer := time.Since(began), answerOf(err)
 	g.sending.Add(-1)
-	current.endProgress() // waits for a report that is being written
+	current.end() // waits for progress that is being written; from here on current does not change
 	cutOff := canceled(ctx, err)
 	if cutOff {
 		answer = lifecycle.AnswerUnknown
@@ -328,7 +328,7 @@ func (g *gate) call(ctx context.Context, h *handler, job *Running, early *decode
 	if v.hold.who == "" {
 		v.hold = holdOf(err) // the failure holds back other jobs too
 	}
-	if after := current.pauseAfter(); after.length > v.hold.length && v.hold.sign == "" {
+	if after := current.pause; after.length > v.hold.length && v.hold.sign == "" {
 		v.hold = after
 	}
 	v.result = g.keys.Encrypt(current.result, encryption.PlaceOf(g.queue, job.ID, encryption.Result))

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -23,29 +22,23 @@ const (
 // Redis in the background, at most one a second, and dropped if that fails. Progress returns an
 // error if percent is out of range, or if ctx is not the context of a call in flight.
 func Progress(ctx context.Context, percent int, text string) error {
-	c, ok := ctx.Value(callKey{}).(*call)
-	if !ok {
-		return errors.New("queue: Progress: ctx is not from a handler")
-	}
 	if percent < 0 || percent > 100 {
 		return fmt.Errorf("queue: Progress: %d percent must be 0 to 100", percent)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.over:
-		return errors.New("queue: Progress: the call has ended")
-	case c.gate == nil: // see Worker.Call
+	return inCall(ctx, "Progress", func(c *call) error {
+		switch {
+		case c.gate == nil: // see Worker.Call
+			return nil
+		case c.progress == nil:
+			c.progress = newReporter(func(r report) { c.gate.writeProgress(c.job, r) })
+		}
+		c.progress.add(report{percent, check.Printable(text, maxProgressText)})
 		return nil
-	case c.progress == nil:
-		c.progress = newReporter(func(r report) { c.gate.writeProgress(c.job, r) })
-	}
-	c.progress.add(report{percent, check.Printable(text, maxProgressText)})
-	return nil
+	})
 }
 
-// endProgress drops reports that are not written yet, because the call has ended.
-func (c *call) endProgress() {
+// end lets nothing more be reported, because the call has ended. Progress that is not written yet is dropped.
+func (c *call) end() {
 	c.mu.Lock()
 	c.over = true
 	reports := c.progress

@@ -87,7 +87,7 @@ func TestProgressIsRefused(t *testing.T) {
 	if err := Progress(t.Context(), 1, ""); err == nil || !strings.Contains(err.Error(), "ctx is not from a handler") {
 		t.Error(err)
 	}
-	current.endProgress()
+	current.end()
 	if err := Progress(ctx, 1, ""); err == nil || !strings.Contains(err.Error(), "the call has ended") {
 		t.Error(err)
 	}

@@ -3,7 +3,6 @@ package queue
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -47,21 +46,17 @@ const (
 // less than a second and the limit is whole again within Window, or within a minute if that is longer: what remains for
 // a minute says nothing of a day. Limits by the calendar follow only Remaining. They never admit more than the limits file says.
 //
-// It returns an error, and sets nothing, if ctx is not from a handler or a quota is invalid. Of two quotas for a unit
-// and a scope, the last one counts.
+// It returns an error, and sets nothing, if a quota is invalid or ctx is not the context of a call in flight. Of two
+// quotas for a unit and a scope, the last one counts.
 func SetQuota(ctx context.Context, quotas ...Quota) error {
-	c, ok := ctx.Value(callKey{}).(*call)
-	if !ok {
-		return errors.New("queue: SetQuota: ctx is not from a handler")
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	all, err := latestQuotas(c.quotas, quotas)
-	if err != nil {
-		return err
-	}
-	c.quotas = all
-	return nil
+	return inCall(ctx, "SetQuota", func(c *call) error {
+		all, err := latestQuotas(c.quotas, quotas)
+		if err != nil {
+			return err
+		}
+		c.quotas = all
+		return nil
+	})
 }
 
 // latestQuotas returns the last one for each unit and scope, or an error if one is invalid, or if there are too many.
@@ -98,8 +93,6 @@ func (q Quota) check() error {
 // told encodes for settle.lua what the provider said of its limits in an answer that took so long, if limits adapt, and
 // whether the receiver rejected what was sent, if limits grow.
 func (c *call) told(took time.Duration, adapts, grows bool) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	var text strings.Builder
 	if adapts {
 		encodeQuotas(&text, c.quotas, took)
@@ -127,14 +120,10 @@ func encodeQuotas(text *strings.Builder, quotas []Quota, took time.Duration) {
 // takes it for spam does. Limits with a ramp do not grow while too many calls are rejected: see [limits.Ramp]. Whether
 // the job succeeds, the handler says by what it returns.
 //
-// It returns an error if ctx is not from a handler.
+// It returns an error if ctx is not the context of a call in flight.
 func SetRejected(ctx context.Context) error {
-	c, ok := ctx.Value(callKey{}).(*call)
-	if !ok {
-		return errors.New("queue: SetRejected: ctx is not from a handler")
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.rejected = true
-	return nil
+	return inCall(ctx, "SetRejected", func(c *call) error {
+		c.rejected = true
+		return nil
+	})
 }

@@ -24,10 +24,6 @@ const maxResult = 64 << 10
 // It returns an error if the value is too large or cannot be encoded, or if ctx is not the
 // context of a call in flight.
 func SetResult(ctx context.Context, value any) error {
-	c, ok := ctx.Value(callKey{}).(*call)
-	if !ok {
-		return errors.New("queue: SetResult: ctx is not from a handler")
-	}
 	encoded, err := encodePayload(value)
 	if err != nil {
 		return fmt.Errorf("queue: SetResult: %w", err)
@@ -38,13 +34,10 @@ func SetResult(ctx context.Context, value any) error {
 	if encryption.Encrypted(encoded) {
 		return fmt.Errorf("queue: SetResult: %w", encryption.ErrMarked)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.over {
-		return errors.New("queue: SetResult: the call has ended")
-	}
-	c.result = slices.Clone(encoded)
-	return nil
+	return inCall(ctx, "SetResult", func(c *call) error {
+		c.result = slices.Clone(encoded)
+		return nil
+	})
 }
 
 // ResultKind names a kind of job whose call has a result. In is the type of its payload and

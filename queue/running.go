@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -105,8 +104,8 @@ type call struct {
 	gate    *gate    // nil: the call is made by a test, without Redis
 	early   *decoded // the payload; nil: the handler decodes it
 
-	mu       sync.Mutex
-	over     bool // the handler has returned
+	mu       sync.Mutex // protects what follows until the call is over
+	over     bool       // nothing is reported any more
 	actual   map[string]int64
 	known    map[string]int64 // costs of a [Coster], which the job may not have paid
 	quotas   []Quota
@@ -127,26 +126,37 @@ func Current(ctx context.Context) (job Running, ok bool) {
 	return *c.job, true
 }
 
-// SetActual sets the actual costs of the call by unit, such as the tokens that the provider
-// counted. The difference to [Job].Costs is given back to the limits, or charged, once, when
-// the handler returns, even with an error. Units that are not in costs keep their estimate.
-// It returns an error, and sets nothing, if ctx is not from a handler or costs are invalid,
-// as in [Job].Costs.
-func SetActual(ctx context.Context, costs map[string]int64) error {
+// inCall notes what a handler reports about the call of its ctx. It returns an error if ctx is not from a handler, or
+// if the call has ended, because nothing reported then is used.
+func inCall(ctx context.Context, what string, set func(*call) error) error {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {
-		return errors.New("queue: SetActual: ctx is not from a handler")
-	}
-	if _, problem := store.EncodeCosts(costs); problem != "" {
-		return fmt.Errorf("queue: SetActual: %s", problem)
+		return fmt.Errorf("queue: %s: ctx is not from a handler", what)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.actual == nil {
-		c.actual = map[string]int64{}
+	if c.over {
+		return fmt.Errorf("queue: %s: the call has ended", what)
 	}
-	maps.Copy(c.actual, costs)
-	return nil
+	return set(c)
+}
+
+// SetActual sets the actual costs of the call by unit, such as the tokens that the provider
+// counted. The difference to [Job].Costs is given back to the limits, or charged, once, when
+// the handler returns, even with an error. Units that are not in costs keep their estimate.
+// It returns an error, and sets nothing, if costs are invalid, as in [Job].Costs, or if ctx is
+// not the context of a call in flight.
+func SetActual(ctx context.Context, costs map[string]int64) error {
+	if _, problem := store.EncodeCosts(costs); problem != "" {
+		return fmt.Errorf("queue: SetActual: %s", problem)
+	}
+	return inCall(ctx, "SetActual", func(c *call) error {
+		if c.actual == nil {
+			c.actual = map[string]int64{}
+		}
+		maps.Copy(c.actual, costs)
+		return nil
+	})
 }
 
 // Coster is a payload that knows what its call takes from limits with a unit. Of its costs and
@@ -167,18 +177,18 @@ func (job Job) costs() map[string]int64 {
 
 // atLeast notes what the payload of a call knows of its costs.
 func atLeast(ctx context.Context, payload any) {
-	if c, ok := ctx.Value(callKey{}).(*call); ok {
-		if known, ok := payload.(Coster); ok {
-			c.known = known.Costs()
-		}
+	if payload, ok := payload.(Coster); ok {
+		known := payload.Costs()
+		_ = inCall(ctx, "costs", func(c *call) error { // without a call, nothing is charged
+			c.known = known
+			return nil
+		})
 	}
 }
 
 // unpaid returns the costs that the payload knows and the job did not pay; "" if there are none.
 // The handler's own word counts more.
 func (c *call) unpaid() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	unpaid := map[string]int64{}
 	for unit, n := range c.known {
 		if _, said := c.actual[unit]; !said && n > c.job.Costs[unit] {
@@ -197,7 +207,7 @@ func (c *call) unpaid() string {
 // outcome. Use it if the provider accepted the call but wants no more for now. If the
 // provider rejected the call, return an error with RetryAfter instead, see [Handle]. The
 // longest of several pauses applies, at most 24 h. PauseTenant returns an error, and pauses
-// nothing, if ctx is not from a handler or length is not positive.
+// nothing, if length is not positive or ctx is not the context of a call in flight.
 func PauseTenant(ctx context.Context, length time.Duration, reason string) error {
 	return pauseAfter(ctx, ofTenant, length, reason)
 }
@@ -208,30 +218,18 @@ func PauseAccount(ctx context.Context, length time.Duration, reason string) erro
 }
 
 func pauseAfter(ctx context.Context, who string, length time.Duration, reason string) error {
-	c, ok := ctx.Value(callKey{}).(*call)
-	if !ok {
-		return errors.New("queue: pause: ctx is not from a handler")
-	}
 	if length <= 0 {
 		return fmt.Errorf("queue: pause: the length %v is not positive", length)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if length > c.pause.length {
-		c.pause = hold{who: who, length: min(length, maxPause), reason: reason}
-	}
-	return nil
-}
-
-func (c *call) pauseAfter() hold {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.pause
+	return inCall(ctx, "pause", func(c *call) error {
+		if length > c.pause.length {
+			c.pause = hold{who: who, length: min(length, maxPause), reason: reason}
+		}
+		return nil
+	})
 }
 
 func (c *call) actualCosts() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	text, _ := store.EncodeCosts(c.actual) // SetActual has checked them
 	return text
 }
