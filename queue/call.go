@@ -1,13 +1,11 @@
 package queue
 
 import (
-	"cmp"
 	"context"
-	"maps"
 	"time"
 
 	"github.com/headgate/headgate/internal/check"
-	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/validation"
 )
@@ -24,11 +22,11 @@ func (w *Worker) Call(ctx context.Context, job Job) (lifecycle.Outcome, error) {
 		}
 	}
 	now := time.Now()
-	checked, err := job.check(queue, now)
+	a, err := job.accept(queue, now)
 	if err != nil {
 		return "", err
 	}
-	a, err := checked.encode()
+	message, err := asynqwire.Decode(a.message)
 	if err != nil {
 		return "", err
 	}
@@ -38,14 +36,12 @@ func (w *Worker) Call(ctx context.Context, job Job) (lifecycle.Outcome, error) {
 	}
 	h := *registered
 	h.call = w.around(h.fn)
-	running := &Running{
-		ID: a.id, Queue: queue, Kind: job.Kind, Tenant: job.Tenant, Attempt: 1, MaxAttempts: cmp.Or(job.MaxAttempts, store.DefaultMaxAttempts),
-		IdempotencyKey: idempotencyKey(a.id), First: now, Deadline: job.Deadline, Cost: a.cost, Headers: maps.Clone(job.Headers),
-		Costs: maps.Clone(job.Costs), attributes: a.attributes, costs: a.costs, account: accountIndex(job.Account),
-	}
+	running := newRunning(queue, a.id, message)
+	running.First = now
 	current := &call{job: running, handler: &h}
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, callKey{}, current), h.timeout)
 	defer cancel()
-	err = h.protected(ctx, checked.payload)
+	err = h.protected(ctx, running.task.Payload)
+	current.end()
 	return OutcomeOf(ctx, err), err
 }

@@ -283,6 +283,16 @@ func TestCall(t *testing.T) {
 	if outcome, err := w.Call(t.Context(), Job{Kind: "count", Tenant: "acme", Payload: 1}); outcome != lifecycle.Done || err != nil {
 		t.Errorf("a handler with a result: %s, %v", outcome, err)
 	}
+	const mail Kind[letters] = "mail"
+	Handle(w, mail, func(ctx context.Context, _ letters) error {
+		got, _ = Current(ctx)
+		return nil
+	})
+	job := mail.Job("acme", letters{To: make([]string, 3)})
+	job.Costs = map[string]int64{"tokens": 1, "other": 2}
+	if outcome, err := w.Call(t.Context(), job); outcome != lifecycle.Done || err != nil || !maps.Equal(got.Costs, map[string]int64{"tokens": 3, "other": 2}) {
+		t.Errorf("a payload that knows its costs: %s, %v, costs %v", outcome, err, got.Costs)
+	}
 	for name, test := range map[string]struct {
 		job  Job
 		want string

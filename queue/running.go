@@ -64,8 +64,8 @@ type Running struct {
 	Headers map[string]string
 
 	attributes, costs string
-	kept              bool   // the job is kept when it is done
-	account           byte   // index in accounts
+	kept              bool // the job is kept when it is done
+	account           Account
 	permits           bool   // the job holds permits of concurrency limits
 	owner             string // mark of this run on the job in Redis
 	task              asynqwire.Message
@@ -78,20 +78,11 @@ type Running struct {
 	Probe bool
 }
 
-// accounts are the values of [Job].Account. A job has the index of its own, which takes less memory.
+// accounts are the values of [Job].Account.
 var accounts = []Account{AnyAccount, SharedAccount, OwnAccount}
 
-// accountIndex returns the index of an account; that of [OwnAccount], which allows least, for one that
-// is not known.
-func accountIndex(account Account) byte {
-	if i := slices.Index(accounts, account); i >= 0 {
-		return byte(i)
-	}
-	return byte(slices.Index(accounts, OwnAccount))
-}
-
 // Account says with whose account of the provider the call may be made: see [Job].
-func (job *Running) Account() Account { return accounts[job.account] }
+func (job *Running) Account() Account { return job.account }
 
 func (job *Running) expired(now time.Time) bool {
 	return !job.Deadline.IsZero() && !now.Before(job.Deadline)
@@ -242,7 +233,9 @@ func newRunning(queue, id string, task asynqwire.Message) *Running {
 		IdempotencyKey: idempotencyKey(id), Cost: 1, Headers: asynqwire.ReadHeaders(headers), attributes: headers[asynqwire.HeaderAttributes], task: task,
 	}
 	job.task.Headers = nil // the job has them; a worker may hold thousands of jobs
-	job.account = accountIndex(Account(headers[asynqwire.HeaderAccount]))
+	if job.account = Account(headers[asynqwire.HeaderAccount]); !slices.Contains(accounts, job.account) {
+		job.account = OwnAccount // which allows least
+	}
 	job.kept = headers[asynqwire.HeaderKept] != ""
 	if job.attributes == "" { // a task of asynq's own client
 		job.attributes = store.WithDerived(job.attributes, store.Derived(job.Kind, task.Payload))
