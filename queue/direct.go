@@ -76,7 +76,7 @@ func (c *Client) Take(ctx context.Context, job Job) (*Permit, error) { return c.
 // processes whose calls wait hold jobs back: a limit can keep a reserve for jobs, too. If Redis does not answer, Wait
 // returns an error 5 s after maxWait at the latest.
 func (c *Client) Wait(ctx context.Context, job Job, maxWait time.Duration) (*Permit, error) {
-	seen := c.direct.observed()
+	seen := &observed{observe: c.direct.observe}
 	p, err := c.wait(ctx, job, maxWait, seen)
 	seen.tell(err)
 	return p, err
@@ -177,7 +177,8 @@ func (c *Client) ask(ctx context.Context, a accepted, in *directIn, ahead, near 
 	p := &Permit{client: c, of: a, id: "*" + rand.Text()}
 	var reply any
 	var sent time.Duration
-	asking := seen.asking()
+	seen.Decision = throttle.Decision{} // that of the answer before does not matter any more
+	asked := time.Now()
 	err := in.calendars.Run(ctx, func(calendars string) (err error) {
 		ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 		defer cancel()
@@ -187,7 +188,7 @@ func (c *Client) ask(ctx context.Context, a accepted, in *directIn, ahead, near 
 		reply, err = store.DirectScript.RunUntilDone(ctx, c.redis, store.ScriptKeys(a.home), args...)
 		return err
 	})
-	seen.asked(asking)
+	seen.Took += time.Since(asked)
 	if err != nil {
 		return nil, nil, seen.failed(fmt.Errorf("a call of queue %q: %w", a.queue(), err))
 	}

@@ -112,7 +112,7 @@ func TestCallsWaitForTheirOwnLimitFirst(t *testing.T) {
 	// On a busy machine the next call may come only when its own limit admits it.
 	var refused *refusal
 	until(t, "a call that is refused", func() bool {
-		if _, refused, err = r.client.ask(t.Context(), a, in, time.Millisecond, directNear, nil); err != nil {
+		if _, refused, err = r.client.ask(t.Context(), a, in, time.Millisecond, directNear, &observed{}); err != nil {
 			t.Fatal(err)
 		}
 		return refused != nil

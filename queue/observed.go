@@ -27,65 +27,34 @@ func (c *Client) Observe(observe func(throttle.Observation)) *Client {
 	return c
 }
 
-// observed is what is observed of a call; nil: nobody observes it.
+// observed is what is observed of a call.
 type observed struct {
 	throttle.Observation
 	queue   string
-	observe func(throttle.Observation)
-}
-
-// observed returns an observed for a new call.
-func (d *direct) observed() *observed {
-	if d.observe == nil {
-		return nil
-	}
-	return &observed{observe: d.observe}
+	observe func(throttle.Observation) // nil: nobody observes it
 }
 
 // of notes the queue of the call, once that is known.
 func (o *observed) of(a accepted) {
-	if o != nil && a.home != "" {
+	if a.home != "" {
 		o.queue = a.queue()
 		o.Limits = []string{o.queue}
 	}
 }
 
-// asking returns the moment at which Redis is asked. The answer before does not matter any more.
-func (o *observed) asking() time.Time {
-	if o == nil {
-		return time.Time{}
-	}
-	o.Decision = throttle.Decision{}
-	return time.Now()
-}
-
 // append adds to the arguments of direct.lua that somebody observes the call.
 func (o *observed) append(args []any) []any {
-	if o == nil {
+	if o.observe == nil {
 		return args
 	}
 	return append(args, 1)
 }
 
-// asked adds how long Redis took to answer.
-func (o *observed) asked(asking time.Time) {
-	if o != nil {
-		o.Took += time.Since(asking)
-	}
-}
-
 // waits adds how long the call waits; d <= 0 is no wait.
-func (o *observed) waits(d time.Duration) {
-	if o != nil {
-		o.Waited += max(d, 0)
-	}
-}
+func (o *observed) waits(d time.Duration) { o.Waited += max(d, 0) }
 
 // goes reads what direct.lua says of the limits of a call that may go. earliest and now are on Redis's clock.
 func (o *observed) goes(read *store.Reply, earliest, now int64) {
-	if o == nil {
-		return
-	}
 	o.read(read)
 	o.Decision.Allowed = true
 	o.Decision.Delay, o.Decision.At = time.Duration(earliest-now)*time.Microsecond, time.UnixMicro(earliest)
@@ -93,14 +62,15 @@ func (o *observed) goes(read *store.Reply, earliest, now int64) {
 
 // refused reads what direct.lua says of the limits of a call that may not go.
 func (o *observed) refused(read *store.Reply, after time.Duration) {
-	if o == nil {
-		return
-	}
 	o.read(read)
 	o.Decision.Delay, o.Decision.RetryAfter = after, after
 }
 
+// read reads the rest of an answer, which says only to observers what the limits are.
 func (o *observed) read(read *store.Reply) {
+	if o.observe == nil {
+		return
+	}
 	list := read.List()
 	o.Limits = []string{o.queue}
 	for names := list.List(); names.More(); {
@@ -115,16 +85,14 @@ func (o *observed) read(read *store.Reply) {
 
 // failed notes and returns the error of a call whose answer is not known.
 func (o *observed) failed(err error) error {
-	if o != nil {
-		o.Err = err
-	}
+	o.Err = err
 	return err
 }
 
 // tell tells the observer how the call ended. If its time was over while it waited, it was refused.
 func (o *observed) tell(err error) {
 	switch {
-	case o == nil, errors.Is(err, context.Canceled):
+	case o.observe == nil, errors.Is(err, context.Canceled):
 		return
 	case o.Err != nil:
 		o.Decision = throttle.Decision{}

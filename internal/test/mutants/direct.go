@@ -147,7 +147,7 @@ var directMutants = []mutant{
 		"missing write", "a call without an answer of Redis is observed", "queue TestObserveWithoutRedis",
 	},
 	{
-		"queue/observed.go", `case o == nil, errors.Is(err, context.Canceled):`, `case o == nil, errors.Is(err, context.Canceled) && err == nil:`,
+		"queue/observed.go", `case o.observe == nil, errors.Is(err, context.Canceled):`, `case o.observe == nil, errors.Is(err, context.Canceled) && err == nil:`,
 		"missing condition", "a call that is cancelled was not refused", "queue TestObserveGivingUp",
 	},
 	{
