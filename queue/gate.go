@@ -160,14 +160,15 @@ func (g *gate) known(kind string) string {
 
 // newSlot asks for a slot near now until Redis answers. A lost reply may waste a slot, but
 // never leads to two calls. A request that arrives after its time does nothing.
-func (g *gate) newSlot(ctx context.Context, job *Running, missed int) (grant, error) {
+// It returns false if the run ends or the worker stops before.
+func (g *gate) newSlot(ctx context.Context, job *Running, missed int) (grant, bool) {
 	for {
 		slot, err := g.askSlot(ctx, job, missed)
 		if err == nil {
-			return slot, nil
+			return slot, true
 		}
-		if err := g.pauseAfter(ctx, "slot", job, err); err != nil {
-			return grant{}, err
+		if !g.pauseAfter(ctx, "slot", job, err) {
+			return grant{}, false
 		}
 	}
 }
@@ -206,33 +207,18 @@ func (g *gate) askSlot(ctx context.Context, job *Running, missed int) (grant, er
 	return slot, nil
 }
 
-var (
-	errStopping = errors.New("the worker is stopping")
-	errLate     = errors.New("the answer came too late, or redis's clock was set forward")
-)
+var errLate = errors.New("the answer came too late, or redis's clock was set forward")
 
-// pauseAfter logs an error of Redis and waits before the next try. It returns an error if
-// the run ends or the worker stops meanwhile.
-func (g *gate) pauseAfter(ctx context.Context, what string, job *Running, err error) error {
+// pauseAfter logs an error of Redis and waits before the next try. It returns false if the
+// run ends or the worker stops meanwhile.
+func (g *gate) pauseAfter(ctx context.Context, what string, job *Running, err error) bool {
 	g.logger.Warn("a request to redis failed; retrying", "step", what, logkey.Queue, g.queue, logkey.Job, job.ID, logkey.Error, err)
-	return g.pause(ctx, 200*time.Millisecond)
+	return g.hold(ctx, boottime.Now()+200*time.Millisecond)
 }
 
-// pause waits for d. It returns an error if ctx is done or the worker stops before.
-func (g *gate) pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-g.stopping:
-		return errStopping
-	case <-time.After(d):
-		return nil
-	}
-}
-
-// hold waits until the earliest moment of a slot. It returns false if the call must not be
-// made, because the worker stops or ctx is done.
-func (g *gate) hold(ctx context.Context, earliest time.Duration) bool {
+// hold waits until a moment on the boot clock, such as that of a slot. It returns false if
+// the worker stops or ctx is done: then no call must be made.
+func (g *gate) hold(ctx context.Context, until time.Duration) bool {
 	if ctx.Err() != nil {
 		return false
 	}
@@ -241,7 +227,7 @@ func (g *gate) hold(ctx context.Context, earliest time.Duration) bool {
 		return false
 	default:
 	}
-	wait := earliest - boottime.Now()
+	wait := until - boottime.Now()
 	if wait <= 0 {
 		return true
 	}

@@ -75,7 +75,7 @@ func (g *gate) certain(ctx context.Context, job *Running) bool {
 			ended := workers.Ended(ctx, g.redis, runs)
 			return !slices.ContainsFunc(runs, func(owner string) bool { return !ended[workers.Of(owner)] })
 		}
-		if g.pauseAfter(ctx, "crashed", job, err) != nil {
+		if !g.pauseAfter(ctx, "crashed", job, err) {
 			return false // the run ends anyway
 		}
 	}

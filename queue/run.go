@@ -106,10 +106,10 @@ func (r *run) getSlot(ctx context.Context) *verdict {
 	}
 	if r.answer == answerSlot {
 		r.asked = boottime.Now()
-		next, err := r.newSlot(ctx, r.job, r.missed)
+		next, ok := r.newSlot(ctx, r.job, r.missed)
 		next.accepted = r.accepted
 		r.took, r.grant = boottime.Now()-r.asked, next
-		if err != nil {
+		if !ok {
 			return r.stop()
 		}
 		switch r.answer {
@@ -153,8 +153,8 @@ func (r *run) wait(ctx context.Context) *verdict {
 
 // ifExpired ends the run of a job whose deadline has passed.
 func (r *run) ifExpired(ctx context.Context) *verdict {
-	switch expired, err := r.expired(ctx); {
-	case err != nil:
+	switch expired, ok := r.expired(ctx); {
+	case !ok:
 		return r.stop()
 	case expired:
 		return r.end(ctx, expire(r.job))
@@ -164,17 +164,18 @@ func (r *run) ifExpired(ctx context.Context) *verdict {
 
 // expired reports whether the job's deadline has passed. It asks Redis before it says so: the
 // worker may not know yet that Redis's clock was set back, and a job that expires is never called.
-func (r *run) expired(ctx context.Context) (bool, error) {
+// ok is false if the run ends or the worker stops before Redis has answered.
+func (r *run) expired(ctx context.Context) (expired, ok bool) {
 	for r.job.expired(r.clock.now()) {
 		err := r.clock.sample(ctx)
 		if err == nil {
-			return r.job.expired(r.clock.now()), nil
+			return r.job.expired(r.clock.now()), true
 		}
-		if err := r.pauseAfter(ctx, "deadline", r.job, err); err != nil {
-			return false, err
+		if !r.pauseAfter(ctx, "deadline", r.job, err) {
+			return false, false
 		}
 	}
-	return false, nil
+	return false, true
 }
 
 // leave makes the call if its slot is not over, no pause holds it, and the job is certainly
@@ -203,7 +204,7 @@ func (r *run) leave(ctx context.Context) *verdict {
 func (r *run) miss(ctx context.Context) *verdict {
 	r.observer.Gated(r.of.Queue, Gating{Kind: r.job.Kind, Decision: "missed", Asked: r.took})
 	r.answer = answerSlot
-	if r.missed++; r.missed > freeMisses && r.pause(ctx, missPause(r.missed)) != nil {
+	if r.missed++; r.missed > freeMisses && !r.hold(ctx, boottime.Now()+missPause(r.missed)) {
 		return r.stop()
 	}
 	return nil

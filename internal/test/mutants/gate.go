@@ -24,7 +24,7 @@ var gateMutants = []mutant{
 		"no fence", "a call leaves only while its job is certainly this worker's", "queue TestNoCallWithoutALease",
 	},
 	{
-		"queue/run.go", `return r.job.expired(r.clock.now()), nil`, `return true, nil`,
+		"queue/run.go", `return r.job.expired(r.clock.now()), true`, `return true, true`,
 		"clock", "no job expires by the time before the clock was set back", "queue TestNoDeadlinePassesByAnOldClock",
 	},
 	{
