@@ -20,25 +20,9 @@ type (
 		error
 		RetryAfter() time.Duration
 	}
-	accountError interface {
-		error
-		WholeAccount() bool
-	}
 	postponedError interface {
 		error
 		PostponeUntil() time.Time
-	}
-	keptFirstError interface {
-		error
-		KeepsFirst() bool
-	}
-	permanentError interface {
-		error
-		Permanent() bool
-	}
-	unknownError interface {
-		error
-		Unknown() bool
 	}
 	// A holdingError holds back more than its own job: all jobs of the "account", of the
 	// "tenant"'s own account, or of the "endpoint". length is 0 if it is not known. named
@@ -47,11 +31,20 @@ type (
 		error
 		Holds() (who string, length time.Duration, named bool)
 	}
-	unreachableError interface {
-		error
-		Unreachable() bool
-	}
+
+	accountError     interface{ WholeAccount() bool }
+	keptFirstError   interface{ KeepsFirst() bool }
+	permanentError   interface{ Permanent() bool }
+	unknownError     interface{ Unknown() bool }
+	unreachableError interface{ Unreachable() bool }
+	notCalledError   interface{ NotCalled() bool } // no call was made
 )
+
+// says reports whether an error has a method, and the method returns true, as in says(err, unknownError.Unknown).
+func says[T any](err error, method func(T) bool) bool {
+	var found T
+	return errors.As(err, &found) && method(found)
+}
 
 // The values of hold.who: which jobs a provider's answer holds back.
 const (
@@ -91,11 +84,10 @@ func holdOf(err error) hold {
 		return hold{}
 	}
 	h.sign = "+"
-	unreachable, ok := errors.AsType[unreachableError](err)
 	switch {
 	case named && h.length > 0:
 		h.sign = "="
-	case ok && unreachable.Unreachable() && h.who == ofEndpoint:
+	case says(err, unreachableError.Unreachable) && h.who == ofEndpoint:
 		h.sign = "!"
 	}
 	if h.length <= 0 {
@@ -174,6 +166,11 @@ func (v verdict) record(job *Running, taken, attributes string) string {
 	return fmt.Sprintf("%s %s %d %d %d %d %d %s %s %s", v.outcome, v.answer, attempt, called, took.Microseconds(), again.Microseconds(), kept, taken, attributes, reason)
 }
 
+// final reports whether an error says that no further call can succeed.
+func final(err error) bool {
+	return says(err, permanentError.Permanent) || errors.Is(err, asynq.SkipRetry)
+}
+
 // judge returns the verdict on the error of a handler h.
 func judge(err error, job *Running, h *handler, now time.Time) verdict {
 	if err == nil {
@@ -187,26 +184,23 @@ func judge(err error, job *Running, h *handler, now time.Time) verdict {
 		if pause <= 0 {
 			pause = throttledPause
 		}
-		whole, ok := errors.AsType[accountError](err)
 		return verdict{
-			outcome: lifecycle.Throttled, hold: hold{who: whoOf(ok && whole.WholeAccount()), length: min(pause, maxPause), reason: err.Error()},
+			outcome: lifecycle.Throttled, hold: hold{who: whoOf(says(err, accountError.WholeAccount)), length: min(pause, maxPause), reason: err.Error()},
 			err: &retryError{err: err},
 		}
 	}
 	if postponed, ok := errors.AsType[postponedError](err); ok {
 		wait := min(max(postponed.PostponeUntil().Sub(now), 0), check.MaxAhead)
-		kept, ok := errors.AsType[keptFirstError](err)
-		return verdict{outcome: lifecycle.Postponed, first: ok && kept.KeepsFirst(), err: &retryError{err: err, after: wait}}
+		return verdict{outcome: lifecycle.Postponed, first: says(err, keptFirstError.KeepsFirst), err: &retryError{err: err, after: wait}}
 	}
 	// Unknown is the outcome that a person has to look at. A job whose last call has an
 	// unknown outcome gets it, for whatever reason it is not called again.
 	end := lifecycle.Archived
-	said, ok := errors.AsType[unknownError](err)
-	unknown := ok && said.Unknown()
+	unknown := says(err, unknownError.Unknown)
 	if unknown {
 		end = lifecycle.Unknown
 	}
-	if permanent, final := errors.AsType[permanentError](err); final && permanent.Permanent() || errors.Is(err, asynq.SkipRetry) {
+	if final(err) {
 		if job.Unsure && !unknown && answerOf(err) == "" { // else the provider, which knows the key, has answered
 			return archive(lifecycle.Unknown, fmt.Errorf("%w; %w", err, errUnsure))
 		}
@@ -259,19 +253,13 @@ func canceled(ctx context.Context, err error) bool {
 	return err != nil && errors.Is(err, context.Canceled) && ctx.Err() != nil
 }
 
-// notCalledError is the error of a handler that made no call.
-type notCalledError interface {
-	error
-	NotCalled() bool
-}
-
 // answerOf returns the answer that a handler's error stands for; "" if no call was made. It
 // tests the methods in the order of judge.
 func answerOf(err error) lifecycle.Answer {
 	if err == nil {
 		return lifecycle.AnswerOK
 	}
-	if none, ok := errors.AsType[notCalledError](err); ok && none.NotCalled() {
+	if says(err, notCalledError.NotCalled) {
 		return ""
 	}
 	if _, ok := errors.AsType[throttledError](err); ok {
@@ -280,10 +268,10 @@ func answerOf(err error) lifecycle.Answer {
 	if _, ok := errors.AsType[postponedError](err); ok {
 		return lifecycle.AnswerPostponed
 	}
-	if unknown, ok := errors.AsType[unknownError](err); ok && unknown.Unknown() {
+	if says(err, unknownError.Unknown) {
 		return lifecycle.AnswerUnknown
 	}
-	if permanent, ok := errors.AsType[permanentError](err); ok && permanent.Permanent() || errors.Is(err, asynq.SkipRetry) {
+	if final(err) {
 		return lifecycle.AnswerPermanent
 	}
 	return lifecycle.AnswerRetryable

@@ -149,7 +149,7 @@ var gateMutants = []mutant{
 		"missing write", "a job with a call of unknown end is archived as unknown", "queue TestJudge|TestUnknownStaysUnknown",
 	},
 	{
-		"queue/outcome.go", `if permanent, final := errors.AsType[permanentError](err); final && permanent.Permanent() || errors.Is(err, asynq.SkipRetry) {`, `if permanent, final := errors.AsType[permanentError](err); final && permanent.Permanent() || err == asynq.SkipRetry {`,
+		"queue/outcome.go", `return says(err, permanentError.Permanent) || errors.Is(err, asynq.SkipRetry)`, `return says(err, permanentError.Permanent) || err == asynq.SkipRetry`,
 		"missing condition", "asynq's SkipRetry ends a job", "queue TestWrappedSkipRetry",
 	},
 	{
@@ -157,7 +157,7 @@ var gateMutants = []mutant{
 		"wrong number", "a 429 without a time pauses for a second", "queue TestJudge|TestThrottled",
 	},
 	{
-		"queue/outcome.go", `outcome: lifecycle.Throttled, hold: hold{who: whoOf(ok && whole.WholeAccount()), length: min(pause, maxPause), reason: err.Error()},`, `outcome: lifecycle.Throttled, hold: hold{who: whoOf(ok && whole.WholeAccount()), length: pause, reason: err.Error()},`,
+		"queue/outcome.go", `outcome: lifecycle.Throttled, hold: hold{who: whoOf(says(err, accountError.WholeAccount)), length: min(pause, maxPause), reason: err.Error()},`, `outcome: lifecycle.Throttled, hold: hold{who: whoOf(says(err, accountError.WholeAccount)), length: pause, reason: err.Error()},`,
 		"no bound", "no provider pauses a queue for longer than a day", "queue TestJudge|TestThrottled",
 	},
 	{
@@ -177,7 +177,7 @@ var gateMutants = []mutant{
 		"swapped", "no hold lasts longer than its length", "queue TestJudge|TestUsedUpAccount|TestEndpointIsHeldAlone|TestPauseAfter",
 	},
 	{
-		"queue/outcome.go", `if none, ok := errors.AsType[notCalledError](err); ok && none.NotCalled() {`, `if none, ok := errors.AsType[notCalledError](err); ok && !none.NotCalled() {`,
+		"queue/outcome.go", `if says(err, notCalledError.NotCalled) {`, `if !says(err, notCalledError.NotCalled) {`,
 		"swapped", "what was never sent is no answer of the provider's", "queue TestAnswerOf|TestRecord",
 	},
 	{
