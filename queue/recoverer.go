@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/internal/wait"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/chores"
@@ -64,24 +65,14 @@ func (r *recoverer) Run(ctx context.Context) {
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	beside.Go(func() { r.chores.Run(ctx) })
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	failing := false
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
-		wait, err := r.look(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil && !failing {
+	for ctx.Err() == nil {
+		next, err := r.look(ctx)
+		if err != nil && !failing && ctx.Err() == nil {
 			r.logger.Warn("recovery cannot read leases; retrying", logkey.Queue, r.queue, logkey.Error, err)
 		}
 		failing = err != nil
-		timer.Reset(wait)
+		_ = wait.For(ctx, next)
 	}
 }
 
