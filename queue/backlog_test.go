@@ -127,7 +127,7 @@ func BenchmarkDispatch(b *testing.B) {
 	released := 0
 	d := &dispatcher{
 		queue: queue, redis: client, worker: "w", kinds: ",call,", runs: &atomic.Int64{}, hand: func(jobs []handed) { released += len(jobs) }, capacity: newCapacity(1000), observer: NoObserver{},
-		limits: &effective.Calendars{Queue: queue, Redis: client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, sending: &atomic.Int64{}, live: newLiveRuns(), roles: newRoles(client, "w"),
+		limits: &effective.Calendars{Queue: queue, Redis: client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, sending: &atomic.Int64{}, live: newLiveRuns(), roles: newRoles(client, "w"), replans: newReplans(),
 	}
 	var took []time.Duration
 	for b.Loop() {

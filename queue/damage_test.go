@@ -248,7 +248,7 @@ func (d *damage) template(t *testing.T, set limits.Queue) []saved {
 	}
 	rounds := &dispatcher{
 		queue: damagedQueue, redis: d.client, worker: "w", kinds: ",call,", runs: &atomic.Int64{}, hand: func([]handed) {}, capacity: newCapacity(100), observer: NoObserver{}, logger: discardLogger(),
-		limits: &effective.Calendars{Queue: damagedQueue, Redis: d.client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, sending: &atomic.Int64{}, live: newLiveRuns(), roles: newRoles(d.client, "w"),
+		limits: &effective.Calendars{Queue: damagedQueue, Redis: d.client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, sending: &atomic.Int64{}, live: newLiveRuns(), roles: newRoles(d.client, "w"), replans: newReplans(),
 	}
 	_, err := rounds.round(ctx, 100)
 	fail(err)

@@ -96,8 +96,7 @@ type dispatcher struct {
 	poll    time.Duration // maximum time between two rounds
 	wakes   chan struct{} // has a value when a lane may go on
 	called  chan struct{} // has a value when all workers should make a round
-	stepped chan struct{} // has a value when Redis's clock was set back; nil: not handled
-	replans *replans      // nil: not handled
+	replans *replans      // lanes to plan again
 	lease   time.Duration // maximum time of a probe's call; 0: a minute
 	lessor  *lessor       // of the queue's shared limits; only the first partition has one, or nil
 }
@@ -127,8 +126,7 @@ const (
 func (d *dispatcher) Run(ctx context.Context) {
 	var beside sync.WaitGroup
 	defer beside.Wait()
-	beside.Go(func() { d.replanAfterSteps(ctx) })
-	beside.Go(func() { d.replanAfterHolds(ctx) })
+	beside.Go(func() { d.replan(ctx) })
 	defer func() {
 		if d.unheard.first > 0 { // else jobs of a lost reply wait until other workers recover them
 			_, _ = d.round(context.WithoutCancel(ctx), 0)
@@ -281,13 +279,11 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 func (d *dispatcher) follow(ctx context.Context, a roundAnswer) error {
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
-	if err := d.pauses.follow(ctx, d.redis, d.queue, a.pauses, d.clock.now()); err != nil {
-		return err
+	if a.stepped { // no other round reports this
+		d.logger.Warn("redis's clock was set back; planning all lanes again", logkey.Queue, d.queue)
+		d.replans.add("")
 	}
-	if a.stepped {
-		signal(d.stepped)
-	}
-	return nil
+	return d.pauses.follow(ctx, d.redis, d.queue, a.pauses, d.clock.now())
 }
 
 // next returns the time until the next round. A full worker waits for a free place first.

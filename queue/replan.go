@@ -14,8 +14,8 @@ import (
 
 const replanAgain = time.Second
 
-// replans collects the tenants whose lanes must be planned again because a call of this
-// worker ended a hold. "" means all tenants of the queue.
+// replans collects the tenants whose lanes must be planned again. "" means all tenants of
+// the queue.
 type replans struct {
 	mu      sync.Mutex
 	tenants map[string]bool
@@ -45,51 +45,29 @@ func (r *replans) take() []string {
 	return tenants
 }
 
-// replanAfterHolds plans lanes again when a hold on them has ended. If that fails, the
-// sweep (a chore) does it later.
-func (d *dispatcher) replanAfterHolds(ctx context.Context) {
-	if d.replans == nil {
-		return
-	}
-	for {
+// replan plans lanes again when a hold on them has ended, or when a round finds that Redis's
+// clock was set back. Rounds go on meanwhile, because many lanes take seconds. What fails is
+// tried again until ctx is done. The sweep (a chore) does what is left then.
+func (d *dispatcher) replan(ctx context.Context) {
+	failing := false
+	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 			return
 		case <-d.replans.added:
 		}
+		var failed error
 		for _, tenant := range d.replans.take() {
-			if err := effective.Replan(ctx, d.redis, d.queue, tenant); err != nil && ctx.Err() == nil {
-				d.logger.Warn("planning lanes again after a hold failed; the sweep will do it", logkey.Queue, d.queue, logkey.Error, err)
+			if err := effective.Replan(ctx, d.redis, d.queue, tenant); err != nil {
+				failed = err
+				d.replans.add(tenant)
 			}
 		}
-	}
-}
-
-// replanAfterSteps plans all lanes again when a round finds that Redis's clock was set back.
-// Rounds go on meanwhile, because many lanes take seconds. Only one round reports a step, so
-// after an error it tries again until ctx is done. The sweep (a chore) does what is left
-// then.
-func (d *dispatcher) replanAfterSteps(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-d.stepped:
+		if failed != nil && !failing && ctx.Err() == nil {
+			d.logger.Warn("planning lanes again failed; retrying", logkey.Queue, d.queue, logkey.Error, failed)
 		}
-		d.logger.Warn("redis's clock was set back; planning all lanes again", logkey.Queue, d.queue)
-		failing := false
-		for {
-			err := effective.Replan(ctx, d.redis, d.queue, "")
-			if err == nil {
-				break
-			}
-			if ctx.Err() == nil && !failing {
-				d.logger.Warn("planning lanes again failed; retrying", logkey.Queue, d.queue, logkey.Error, err)
-			}
-			failing = true
-			if wait.For(ctx, replanAgain) != nil {
-				return
-			}
+		if failing = failed != nil; failing {
+			_ = wait.For(ctx, replanAgain)
 		}
 	}
 }

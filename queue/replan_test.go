@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -102,5 +103,20 @@ func TestReplanBesideRounds(t *testing.T) {
 	<-ended
 	if _, under, _ := hook.counts(); under != 0 {
 		t.Error("the dispatcher ended before its replan")
+	}
+}
+
+// TestStepBesideUnreadPauses: lanes are planned again also if the round that reports the step cannot read the pauses: no
+// other round reports it.
+func TestStepBesideUnreadPauses(t *testing.T) {
+	t.Parallel()
+	d := startRig(t, 0, limitsOf(), nil).dispatcher()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := d.follow(ctx, roundAnswer{stepped: true, pauses: 1}); err == nil {
+		t.Fatal("the pauses were read")
+	}
+	if got := d.replans.take(); !slices.Equal(got, []string{""}) {
+		t.Errorf("planned again: %q; want all", got)
 	}
 }

@@ -362,7 +362,7 @@ func (r *rig) dispatcher() *dispatcher {
 	client := r.server.Client()
 	return &dispatcher{
 		queue: r.queue, worker: "w", kinds: ",call,", runs: &atomic.Int64{}, hand: func([]handed) {}, redis: client, capacity: newCapacity(100), observer: NoObserver{},
-		limits: &effective.Calendars{Queue: r.queue, Redis: client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, live: newLiveRuns(), roles: newRoles(client, "w"), sending: &atomic.Int64{}, poll: slowestDispatch, wakes: make(chan struct{}, 1), called: make(chan struct{}, 1), stepped: make(chan struct{}, 1),
+		limits: &effective.Calendars{Queue: r.queue, Redis: client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, live: newLiveRuns(), roles: newRoles(client, "w"), sending: &atomic.Int64{}, poll: slowestDispatch, wakes: make(chan struct{}, 1), called: make(chan struct{}, 1), replans: newReplans(), logger: discardLogger(),
 	}
 }
 

@@ -201,7 +201,7 @@ func (s *session) prepare() {
 			d := &dispatcher{
 				queue: name, of: of, worker: s.id, runs: runs, kinds: kinds, redis: s.redis, capacity: s.capacity, observer: s.observer, logger: s.logger,
 				limits: limits, clock: s.clocks[name], pauses: pauses, starving: starving, sending: &s.sending,
-				roles: s.roles, live: s.live[name], poll: slowed(of, s.poll, slowDispatch), idles: of.N >= manyPartitions, wakes: make(chan struct{}, 1), called: make(chan struct{}, 1), stepped: make(chan struct{}, 1), replans: replans, lease: lease,
+				roles: s.roles, live: s.live[name], poll: slowed(of, s.poll, slowDispatch), idles: of.N >= manyPartitions, wakes: make(chan struct{}, 1), called: make(chan struct{}, 1), replans: replans, lease: lease,
 			}
 			if name == of.Queue {
 				d.lessor = newLessor(of, s.id, s.redis, s.clocks, calendars, lease, s.roles, s.logger)

@@ -129,7 +129,7 @@ var gateMutants = []mutant{
 		"wrong number", "a quiet tenant finds a place in a worker that busy ones fill", "queue TestPlacesForQuietTenants",
 	},
 	{
-		"queue/dispatcher.go", `if err := d.pauses.follow(ctx, d.redis, d.queue, a.pauses, d.clock.now()); err != nil {`, `if err := d.pauses.follow(ctx, d.redis, d.queue, 0, d.clock.now()); err != nil {`,
+		"queue/dispatcher.go", `return d.pauses.follow(ctx, d.redis, d.queue, a.pauses, d.clock.now())`, `return d.pauses.follow(ctx, d.redis, d.queue, 0, d.clock.now())`,
 		"wrong number", "a worker follows pauses that others begin", "queue TestRoundFollowsPauses",
 	},
 	{
