@@ -366,21 +366,26 @@ func TestVerbEndsBetweenLanes(t *testing.T) {
 	}
 }
 
-// TestExplainLog: the explanation of a job under a sliding window log that is partly used.
+// TestExplainLog: a job under a sliding window log that is used goes one window after the first use.
 func TestExplainLog(t *testing.T) {
 	log := perTenant(1)
 	log.Algorithm, log.Rate = throttle.SlidingWindowLog, throttle.Rate{Count: 2, Period: time.Hour}
 	r := startRig(t, -1, limitsOf(log), nil)
 	r.served(t)
-	r.enqueue(t, "a", 2)
-	r.release(t, r.dispatcher(), 10)
-	id := r.add(t, nil)
-	e, err := inspect.New(r.server.Client()).Explain(t.Context(), r.queue, id)
-	if err != nil {
+	now := r.server.Client().Time(t.Context()).Val()
+	first, second := now.Add(-50*time.Minute), now.Add(-20*time.Minute)
+	key := store.BucketKey(r.queue, log, &store.Lane{Tenant: "a", Kind: "call"})
+	if err := r.server.Client().RPush(t.Context(), key, fmt.Sprintf("@%d", second.UnixMicro()), first.UnixMicro(), second.UnixMicro()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if text := fmt.Sprintf("%+v", e); !strings.Contains(text, "tenant") {
-		t.Errorf("%s; want it to name the limit", text)
+	e := r.explain(t, r.add(t, nil))
+	if e.HeldBy == nil || e.HeldBy.Limit != "tenant" || e.HeldBy.Scope != "tenant a" || e.HeldBy.Rule != "2/h" {
+		t.Fatalf("held by %v; want tenant a's 2/h", e.HeldBy)
+	}
+	// All that a forecast reads is not read at the same time.
+	near := func(at time.Time) bool { return at.Sub(first.Add(time.Hour)).Abs() < time.Minute }
+	if !near(e.HeldBy.Next) || !near(e.At) {
+		t.Errorf("the limit admits the next job at %v, and it goes at %v; want %v", e.HeldBy.Next, e.At, first.Add(time.Hour))
 	}
 }
 

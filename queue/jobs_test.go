@@ -156,10 +156,10 @@ func TestListJobsByState(t *testing.T) {
 		lifecycle.StatePending:  {},
 	} {
 		page, err := inspector.ListJobs(t.Context(), r.queue, inspect.JobQuery{State: state})
-		if err != nil || want.Tenant == "" && len(page.Jobs) == 0 {
+		if err == nil && want.Tenant == "" && len(page.Jobs) == 0 {
 			continue
 		}
-		if len(page.Jobs) != 1 || page.Next != "" {
+		if err != nil || len(page.Jobs) != 1 || page.Next != "" {
 			t.Errorf("%s: %+v, %v", state, page, err)
 			continue
 		}
