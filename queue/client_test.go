@@ -179,9 +179,7 @@ func TestBacklogCap(t *testing.T) {
 func TestLaneIsFirstInFirstOut(t *testing.T) {
 	t.Parallel()
 	const jobs = 250
-	r := startRig(t, jobs, limitsOf(perTenant(500)), func(c *Config) { c.Concurrency = 1 })
-	var order []string
-	r.answer = nil
+	r := startRig(t, 0, limitsOf(), nil)
 	batch := make([]Job, jobs)
 	for i := range batch {
 		// Keys that sort against the order of arrival.
