@@ -568,23 +568,6 @@ func TestVerbsOnEmbeddedRedis(t *testing.T) {
 	}
 }
 
-// TestVerbsWithLargePayloads: a step changes fewer jobs if their messages are large.
-func TestVerbsWithLargePayloads(t *testing.T) {
-	t.Parallel()
-	r := startRig(t, 0, limitsOf(), nil)
-	for range 8 {
-		r.add(t, func(job *Job) { job.Payload = strings.Repeat("x", 1<<20-2) })
-	}
-	steps := 0
-	tally, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.Cancel, operate.Filter{Kind: "call"}, ann, func(operate.Tally) { steps++ })
-	if err != nil || tally.Jobs != 8 || steps < 4+4 { // four of the lane, and one of each other place
-		t.Errorf("%+v in %d steps, %v", tally, steps, err)
-	}
-	if where := r.account(t); len(where) != 8 {
-		t.Errorf("%d jobs of 8", len(where))
-	}
-}
-
 // TestRetryEnds: retried jobs that fail again at once are not retried again and again.
 func TestRetryEnds(t *testing.T) {
 	t.Parallel()
