@@ -79,28 +79,33 @@ func TestOnly(t *testing.T) {
 	})
 }
 
-// TestStrangersAreLeftAlone: a call touches its own keys and no other.
+// TestStrangersAreLeftAlone: a call touches its own keys and no other, whatever its key is.
 func TestStrangersAreLeftAlone(t *testing.T) {
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
-		c := newClocked(t, client, bucket("1/h", 1), window("1/h", nil))
-		stranger := c.prefix + ":stranger"
-		if err := client.Set(t.Context(), stranger, "mine", 0).Err(); err != nil {
-			t.Fatal(err)
-		}
-		keys := []string{"", "*", "{}", "}{", "%", "stranger", "\n", "a\r\nDEL " + stranger, "ключ", strings.Repeat("k", 1024)}
-		for _, key := range keys {
-			if d := c.take(1, key); !d.Allowed {
-				t.Errorf("%.20q shares a bucket", key)
+		for _, limits := range [][]Limit{{bucket("1/h", 1)}, {bucket("1/h", 1), window("1/h", nil)}} {
+			c := newClocked(t, client, limits...)
+			stranger := c.prefix + ":stranger"
+			if err := client.Set(t.Context(), stranger, "mine", 0).Err(); err != nil {
+				t.Fatal(err)
 			}
-			if d := c.take(1, key); d.Allowed {
-				t.Errorf("%.20q has no bucket", key)
+			keys := []string{
+				"", "a", "A", "a:b", "a\nb", "a\x00b", "\n", "a\r\nDEL " + stranger, "stranger", "*", "?", "{}", "{a}", "}{", "%", "%41",
+				"\xff", "ü", "ключ", strings.Repeat("k", 1024), strings.Repeat("k", 1025),
 			}
-		}
-		if got := client.Get(t.Context(), stranger).Val(); got != "mine" {
-			t.Errorf("a stranger's key became %q", got)
-		}
-		if n := len(client.Keys(t.Context(), "*"+c.prefix+"*").Val()); n != 2*len(keys)+1 {
-			t.Errorf("%d keys; want two for each of %d and the stranger's", n, len(keys))
+			for _, key := range keys {
+				if d := c.take(1, key); !d.Allowed {
+					t.Errorf("%.20q shares a bucket", key)
+				}
+				if d := c.take(1, key); d.Allowed {
+					t.Errorf("%.20q has no bucket", key)
+				}
+			}
+			if got := client.Get(t.Context(), stranger).Val(); got != "mine" {
+				t.Errorf("a stranger's key became %q", got)
+			}
+			if n := len(client.Keys(t.Context(), "*"+c.prefix+"*").Val()); n != len(limits)*len(keys)+1 {
+				t.Errorf("%d keys; want %d for each of %d and the stranger's", n, len(limits), len(keys))
+			}
 		}
 	})
 }

@@ -3,9 +3,7 @@ package throttle
 import (
 	"context"
 	"errors"
-	"io"
 	"math"
-	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,42 +15,12 @@ import (
 	"github.com/headgate/headgate/internal/test/redistest"
 )
 
-// leakyWire is a dialer whose connections can lose a reply: Redis did the work,
-// the caller sees its connection break.
-type leakyWire struct {
-	lose   atomic.Bool
-	losses atomic.Int64
-}
-
-func (w *leakyWire) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	return &leakyConn{Conn: conn, wire: w}, nil
-}
-
-type leakyConn struct {
-	net.Conn
-	wire *leakyWire
-}
-
-func (c *leakyConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if err == nil && c.wire.lose.CompareAndSwap(true, false) {
-		c.wire.losses.Add(1)
-		c.Close()
-		return 0, io.EOF
-	}
-	return n, err
-}
-
 // TestLostReplyTakesOnce: the client would repeat a lost call three times; the
 // limiter's calls are not repeated, so the permits are taken once.
 func TestLostReplyTakesOnce(t *testing.T) {
 	server := redistest.Start(t)
-	wire := &leakyWire{}
-	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: wire.dial, MaxRetries: 3, MinRetryBackoff: ms, MaxRetryBackoff: ms})
+	var wire redistest.Wire
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: wire.Dial, MaxRetries: 3, MinRetryBackoff: ms, MaxRetryBackoff: ms})
 	defer client.Close()
 	limiter, err := New(client, "", bucket("1/day", 10))
 	if err != nil {
@@ -65,12 +33,12 @@ func TestLostReplyTakesOnce(t *testing.T) {
 		if d, err := call(mode); err != nil || d.Remaining != 8 {
 			t.Fatalf("%s: %+v, %v", mode, d, err)
 		}
-		before := wire.losses.Load()
-		wire.lose.Store(true)
+		before := wire.Lost()
+		wire.LoseReply(limiter.bucket(limiter.limits[0], mode))
 		if d, err := call(mode); err == nil {
 			t.Errorf("%s: %+v although the reply was lost", mode, d)
 		}
-		if wire.losses.Load() != before+1 {
+		if wire.Lost() != before+1 {
 			t.Fatalf("%s: no reply was lost", mode)
 		}
 		if d, err := call(mode); err != nil || d.Remaining != 4 {
@@ -78,7 +46,7 @@ func TestLostReplyTakesOnce(t *testing.T) {
 		}
 	}
 	// The client does repeat what it may: without that the test shows nothing.
-	wire.lose.Store(true)
+	wire.LoseReply("counter")
 	if err := client.Incr(t.Context(), "counter").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -212,6 +180,12 @@ func TestCosts(t *testing.T) {
 			t.Errorf("%+v: %d permits: %+v, %v", test.limit, test.most, d, err)
 		}
 	}
+	// Of several limits, the one that can never admit it says so.
+	both := newClocked(t, client, bucket("10/s", 20), leaky("10/s", 5))
+	_, err := both.Take(t.Context(), 6, "k")
+	if cost, ok := errors.AsType[*CostError](err); !ok || *cost != (CostError{Limit: "lb", Cost: 6, Max: 5}) {
+		t.Errorf("6 permits of two limits: %v", err)
+	}
 	// A leaky bucket without a capacity lets any cost through that can be counted.
 	c := newClocked(t, client, leaky("1000/s", 0))
 	if d := c.reserve(1e9, time.Hour); !d.Allowed {
@@ -221,7 +195,7 @@ func TestCosts(t *testing.T) {
 		t.Errorf("%+v; want it behind 1e9 permits at 1000/s", d)
 	}
 	most := c.limits[0].countable()
-	_, err := c.Reserve(t.Context(), most+1, time.Hour, "k2")
+	_, err = c.Reserve(t.Context(), most+1, time.Hour, "k2")
 	if cost, ok := errors.AsType[*CostError](err); !ok || cost.Max != most {
 		t.Errorf("%v; want a *CostError that names %d", err, most)
 	}
