@@ -154,28 +154,6 @@ func TestKeysAreIdempotent(t *testing.T) {
 	}
 }
 
-func TestBacklogCap(t *testing.T) {
-	t.Parallel()
-	set := limitsOf()
-	set.Queues[""] = limits.Queue{MaxBacklog: 3}
-	r := startRig(t, 1, set, nil)
-	jobs := make([]Job, 5)
-	for i := range jobs {
-		jobs[i] = Job{Kind: "call", Queue: r.queue, Tenant: "a", Payload: json.RawMessage(`{}`)}
-	}
-	accepted := 0
-	for _, result := range r.client.EnqueueMany(t.Context(), jobs) {
-		if result.Err == nil {
-			accepted++
-		} else if !errors.Is(result.Err, ErrBacklogFull) || !strings.Contains(result.Err.Error(), "3 of at most 3 jobs of the tenant") {
-			t.Errorf("refused with %v", result.Err)
-		}
-	}
-	if states := r.states(t); accepted != 3 || states["aggregating"] != 3 {
-		t.Errorf("%d accepted, states %v; want 3", accepted, states)
-	}
-}
-
 func TestLaneIsFirstInFirstOut(t *testing.T) {
 	t.Parallel()
 	const jobs = 250

@@ -280,21 +280,6 @@ func TestSweepOfABlockedLane(t *testing.T) {
 	}
 }
 
-// TestKeyOfADoneJobIsFree: a key with KeyUntil Ended is free when its job is done, even
-// before the task is put away.
-func TestKeyOfADoneJobIsFree(t *testing.T) {
-	r := startRig(t, -1, limitsOf(), nil)
-	keyed := func(job *Job) { job.Key, job.KeyUntil = "k", Ended }
-	first := r.add(t, keyed)
-	if again := r.add(t, keyed); again != first {
-		t.Errorf("%s was enqueued beside %s, which holds its key", again, first)
-	}
-	r.server.Client().HSet(t.Context(), asynqwire.Key(r.queue, "t:"+first), "hg_done", "1")
-	if next := r.add(t, keyed); next == first {
-		t.Error("the key of a job that is done is not free")
-	}
-}
-
 // TestJobsThatComeTogether: jobs that ended at the same time are listed in the order of
 // their ids, newest first, and a job in both archives is listed once.
 func TestJobsThatComeTogether(t *testing.T) {
@@ -350,19 +335,6 @@ func TestLongLogLines(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	if got := r.script(t, store.Lua("record")+`return #log_add('1\tenqueued\n', '2\t' .. string.rep('x', 3000) .. '\n')`); got < "3000" || len(got) != 4 {
 		t.Errorf("the log has %s bytes; want the 3,003 of its last line and a little more", got)
-	}
-}
-
-// TestVerbEndsBetweenLanes: the last job that one request may change is the last of its
-// lane. The next request goes on with the next lane.
-func TestVerbEndsBetweenLanes(t *testing.T) {
-	const slice = 50 // jobs that one call changes
-	r := startRig(t, -1, limitsOf(), nil)
-	for _, tenant := range []string{"a", "b", "c"} {
-		r.enqueue(t, tenant, slice)
-	}
-	if tally, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.Cancel, operate.Filter{}, ann, nil); err != nil || tally.Jobs != 3*slice {
-		t.Errorf("%+v, %v; want %d jobs", tally, err, 3*slice)
 	}
 }
 

@@ -70,23 +70,32 @@ func (r *rig) field(t *testing.T, id, name string) string {
 // TestEndsWithoutSuccess: a job that ended without success is archived with its reason.
 func TestEndsWithoutSuccess(t *testing.T) {
 	t.Parallel()
+	once := func(job *Job) { job.MaxAttempts = 1 }
 	tests := map[string]struct {
 		answer  error
 		edit    func(*Job)
 		outcome lifecycle.Outcome
+		reason  string // a part of it
 		calls   int
 	}{
-		"permanent":    {answer: permanent{}, outcome: lifecycle.Archived, calls: 1},
-		"last attempt": {answer: errors.New("500"), edit: func(job *Job) { job.MaxAttempts = 1 }, outcome: lifecycle.Archived, calls: 1},
-		"unknown":      {answer: unknown{}, outcome: lifecycle.Unknown, calls: 1},
-		"expired": {outcome: lifecycle.Expired, edit: func(job *Job) {
+		"permanent":              {answer: permanent{}, outcome: lifecycle.Archived, reason: "never take it", calls: 1},
+		"last attempt":           {answer: errors.New("500"), edit: once, outcome: lifecycle.Archived, reason: "attempt 1 of 1: 500", calls: 1},
+		"a panic":                {answer: errPanic, edit: once, outcome: lifecycle.Archived, reason: "panic: boom", calls: 1},
+		"a payload that is none": {edit: func(job *Job) { job.Payload = []byte("{") }, outcome: lifecycle.Archived, reason: "decode the payload"},
+		"unknown":                {answer: unknown{}, outcome: lifecycle.Unknown, reason: "outcome unknown: connection lost", calls: 1},
+		"expired": {outcome: lifecycle.Expired, reason: "its deadline passed before it could go", edit: func(job *Job) {
 			job.Deadline = time.Now().Add(20 * time.Millisecond)
 		}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := startRig(t, 1, limitsOf(), nil)
-			r.answer = func(context.Context, Running) error { return test.answer }
+			r.answer = func(context.Context, Running) error {
+				if test.answer == errPanic {
+					panic("boom")
+				}
+				return test.answer
+			}
 			id := r.add(t, test.edit)
 			if test.outcome == lifecycle.Expired {
 				time.Sleep(30 * time.Millisecond) // its deadline
@@ -95,8 +104,8 @@ func TestEndsWithoutSuccess(t *testing.T) {
 			r.seen.wait(t, string(test.outcome), 1)
 			r.stop()
 			reason := r.field(t, id, "hg_error")
-			if got := r.archived(t)[id]; got != reason || reason == "" {
-				t.Errorf("archived with %q; want %q", got, reason)
+			if got := r.archived(t)[id]; got != reason || !strings.Contains(reason, test.reason) {
+				t.Errorf("archived with %q, and its error is %q; want %q in both", got, reason, test.reason)
 			}
 			if r.jobs[id] != test.calls {
 				t.Errorf("%d calls; want %d", r.jobs[id], test.calls)

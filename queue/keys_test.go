@@ -50,7 +50,8 @@ func TestKeyUntilEnded(t *testing.T) {
 	r.seen.wait(t, string(lifecycle.Done), 3)
 }
 
-// TestKeyOfAnArchivedJobIsFree: with KeyUntil Ended, archiving a job frees its key.
+// TestKeyOfAnArchivedJobIsFree: with KeyUntil Ended, a key is free once its job is archived, or done and not put away
+// yet, or gone.
 func TestKeyOfAnArchivedJobIsFree(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
@@ -59,10 +60,14 @@ func TestKeyOfAnArchivedJobIsFree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, end := range []string{"archived", "gone"} {
-		task := asynqwire.Key(r.queue, "t:"+first.ID)
-		if r.server.Client().HSet(t.Context(), task, "state", end); end == "gone" {
-			r.server.Client().Del(t.Context(), task)
+	client := r.server.Client()
+	for end, to := range map[string]func(task string) error{
+		"archived": func(task string) error { return client.HSet(t.Context(), task, "state", "archived").Err() },
+		"done":     func(task string) error { return client.HSet(t.Context(), task, "hg_done", "1").Err() },
+		"gone":     func(task string) error { return client.Del(t.Context(), task).Err() },
+	} {
+		if err := to(asynqwire.Key(r.queue, "t:"+first.ID)); err != nil {
+			t.Fatal(err)
 		}
 		next, err := r.client.Enqueue(t.Context(), job)
 		if err != nil || next.Existing || next.ID == first.ID {
@@ -122,5 +127,8 @@ func TestCaps(t *testing.T) {
 		if got != want[i] {
 			t.Errorf("job %d: %q; want %q", i, got, want[i])
 		}
+	}
+	if states := r.states(t); states["aggregating"] != 5 {
+		t.Errorf("states %v; want 5 waiting jobs", states)
 	}
 }

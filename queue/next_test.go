@@ -299,24 +299,23 @@ func TestEveryEndIsFollowed(t *testing.T) {
 }
 
 // TestCancelledJobsAreFollowed: a waiting job that is cancelled has ended, so its follow-ups
-// are enqueued.
+// are enqueued. Its own call is never made.
 func TestCancelledJobsAreFollowed(t *testing.T) {
 	c := startChain(t, nil)
-	ctx, client := t.Context(), c.server.Client()
 	id := c.add(t, withFollowUps)
-	cancel := store.NewScript(`lane_drop('a;kind=call', ARGV[2]) backlog_add('a', -1) end_waiting(ARGV[2], 'cancelled', 'not wanted', clock(), '')`, store.Lua("record"), store.Lua("end"))
-	if _, err := cancel.Run(ctx, client, store.ScriptKeys(c.queue), c.queue, id); err != nil && !errors.Is(err, redis.Nil) {
-		t.Fatal(err)
+	if tally, err := operate.Apply(t.Context(), c.server.Client(), c.queue, operate.Cancel, operate.Filter{ID: id}, ann, nil); err != nil || tally.Jobs != 1 {
+		t.Fatal(tally, err)
 	}
 	c.run(t)
 	c.seen.wait(t, "child", 1)
 	c.seen.wait(t, "webhook", 1)
 	c.seen.wait(t, string(lifecycle.Cancelled), 1)
 	c.stop()
-	if child := c.children[0]; child.ParentError != "not wanted" || c.jobs[id] != 0 {
+	const reason = "cancelled by ann: the campaign was a mistake"
+	if child := c.children[0]; child.Parent != id || child.ParentError != reason || c.jobs[id] != 0 {
 		t.Errorf("the child sees %+v after %d calls", child, c.jobs[id])
 	}
-	if r, err := c.client.Result(ctx, c.queue, id); err != nil || r.Outcome != lifecycle.Cancelled || r.Err != "not wanted" || r.State != "archived" {
+	if r, err := c.client.Result(t.Context(), c.queue, id); err != nil || r.Outcome != lifecycle.Cancelled || r.Err != reason || r.State != "archived" {
 		t.Errorf("Result = %+v, %v", r, err)
 	}
 }

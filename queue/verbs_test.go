@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -616,28 +615,6 @@ func TestRetryKeepsPriority(t *testing.T) {
 	}
 }
 
-// TestCancelFreesPermits: permits that cancelled jobs held come back.
-func TestCancelFreesPermits(t *testing.T) {
-	t.Parallel()
-	one := limits.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 1, Per: []string{"tenant"}}
-	r := startRig(t, 1, limitsOf(one), nil)
-	d := r.dispatcher()
-	first := r.add(t, nil)
-	r.release(t, d, 1)
-	r.add(t, nil)
-	r.release(t, d, 1)
-	if states := r.states(t); states["active"] != 1 || states["aggregating"] != 1 {
-		t.Fatalf("%v; want one released, and one that waits for its permit", states)
-	}
-	r.giveBack(t, first)
-	if tally, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.Cancel, operate.Filter{ID: first}, ann, nil); err != nil || tally.ByState[lifecycle.StateWaiting] != 1 {
-		t.Fatalf("%+v, %v", tally, err)
-	}
-	if ids := r.release(t, d, 1); len(ids) != 1 {
-		t.Errorf("released: %v; want the one that waited for the permit", ids)
-	}
-}
-
 // TestCancelledLanesAreNotWoken: a permit that comes back wakes a lane that still has
 // jobs, however many lanes that waited for it were emptied meanwhile.
 func TestCancelledLanesAreNotWoken(t *testing.T) {
@@ -665,32 +642,6 @@ func TestCancelledLanesAreNotWoken(t *testing.T) {
 	}
 	if ids := r.release(t, d, 1); !slices.Equal(ids, []string{last}) {
 		t.Errorf("released: %v; want %s, the only one that waited for the permit", ids, last)
-	}
-}
-
-// TestCancelledJobIsFollowed: when a job is cancelled, its OnFailure goes. Its own call is
-// never made.
-func TestCancelledJobIsFollowed(t *testing.T) {
-	t.Parallel()
-	r := startRig(t, 1, limitsOf(), nil)
-	var parent string
-	r.answer = func(_ context.Context, job Running) error {
-		if job.Parent != parent || job.ParentError != "cancelled by ann: the campaign was a mistake" {
-			t.Errorf("%+v; want the job that follows %s", job, parent)
-		}
-		return nil
-	}
-	parent = r.add(t, func(job *Job) { job.OnFailure = &Job{Kind: "call", Queue: r.queue, Payload: json.RawMessage(`{}`)} })
-	tally, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.Cancel, operate.Filter{ID: parent}, ann, nil)
-	if err != nil || tally.Jobs != 1 {
-		t.Fatal(tally, err)
-	}
-	r.run(t)
-	r.seen.wait(t, string(lifecycle.Done), 1)
-	r.stop()
-	result, err := r.client.Result(t.Context(), r.queue, parent)
-	if err != nil || result.Outcome != lifecycle.Cancelled || r.jobs[parent] != 0 || r.total != 1 {
-		t.Errorf("%+v, %v, calls %v", result, err, r.jobs)
 	}
 }
 

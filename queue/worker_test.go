@@ -69,44 +69,6 @@ func TestAttemptsAreCounted(t *testing.T) {
 	}
 }
 
-func TestOutcomes(t *testing.T) {
-	t.Parallel()
-	tests := map[string]struct {
-		answer   error
-		outcome  lifecycle.Outcome
-		archived string
-	}{
-		"permanent":       {permanent{}, lifecycle.Archived, "never take it"},
-		"unknown":         {unknown{}, lifecycle.Unknown, "outcome unknown: connection lost"},
-		"last attempt":    {errors.New("500"), lifecycle.Archived, "attempt 1 of 1: 500"},
-		"panics, too":     {errPanic, lifecycle.Archived, "panic: boom"},
-		"bad the payload": {nil, lifecycle.Archived, "decode the payload"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			r := startRig(t, 1, limitsOf(), nil)
-			r.answer = func(context.Context, Running) error {
-				if test.answer == errPanic {
-					panic("boom")
-				}
-				return test.answer
-			}
-			id := r.add(t, func(job *Job) {
-				job.MaxAttempts = 1
-				if test.answer == nil {
-					job.Payload = []byte("{")
-				}
-			})
-			r.run(t)
-			r.seen.wait(t, string(test.outcome), 1)
-			r.stop()
-			if reason := r.archived(t)[id]; !strings.Contains(reason, test.archived) {
-				t.Errorf("archived with %q; want %q", reason, test.archived)
-			}
-		})
-	}
-}
-
 var errPanic = errors.New("panics")
 
 type unknown struct{}

@@ -49,11 +49,11 @@ var queueMutants = []mutant{
 	},
 	{
 		"queue/internal/store/enqueue.lua", `if window == '0' and (not there[1] or there[3] or there[1] == 'archived' or there[1] == 'completed') then return nil end`, `if window == '0' and (not there[1] or there[1] == 'archived' or there[1] == 'completed') then return nil end`,
-		"missing condition", "a key is free when its job has ended", "queue TestKeyOfADoneJobIsFree",
+		"missing condition", "a key is free when its job has ended", "queue TestKeyOfAnArchivedJobIsFree",
 	},
 	{
 		"queue/internal/store/enqueue.lua", `return (most > 0 and jobs >= most) or (most_bytes > 0 and (units + size) * SIZE_UNIT > most_bytes)`, `return (most > 0 and jobs > most) or (most_bytes > 0 and (units + size) * SIZE_UNIT > most_bytes)`,
-		"off by one", "a backlog ends at its cap", "queue TestBacklogCap|TestCaps",
+		"off by one", "a backlog ends at its cap", "queue TestCaps$",
 	},
 	{
 		"queue/internal/store/enqueue.lua", `return (most > 0 and jobs >= most) or (most_bytes > 0 and (units + size) * SIZE_UNIT > most_bytes)`, `return (most > 0 and jobs >= most) or (most_bytes > 0 and units * SIZE_UNIT > most_bytes)`,
@@ -184,7 +184,7 @@ var queueMutants = []mutant{
 	},
 	{
 		"queue/internal/store/end.lua", `plan('HSET', key, 'hg_done', '0', 'hg_outcome', outcome, 'hg_error', reason, 'hg_log', log, 'hg_released', '')`, `plan('HSET', key, 'hg_done', '1', 'hg_outcome', outcome, 'hg_error', reason, 'hg_log', log, 'hg_released', '')`,
-		"swapped", "what follows a failure is not what follows a success", "queue TestChain|TestCancelledJobIsFollowed",
+		"swapped", "what follows a failure is not what follows a success", "queue TestChain|TestCancelledJobsAreFollowed",
 	},
 
 	// recover.lua, late.lua, watch.lua.
