@@ -2,7 +2,6 @@ package mover_test
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
-	"github.com/headgate/headgate/queue/internal/mover"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
@@ -109,16 +107,12 @@ func TestLanesWakeWithoutTheMover(t *testing.T) {
 			running, end := context.WithCancel(ctx)
 			plans := func(words []any) bool { return slices.Contains(words, any(store.SweepScript.Hash())) }
 			dies := &killed{dies: plans, end: end, at: c.at, look: dispatch}
-			run := func(ctx context.Context, hook redis.Hook) {
-				m := mover.Mover{Of: l, Worker: "w", Longest: time.Minute, Redis: clientOf(t, server, hook), Logger: slog.New(slog.DiscardHandler)}
-				m.Run(ctx)
-			}
-			run(running, dies)
+			move(running, l, "w", clientOf(t, server, dies))
 			if running.Err() == nil || !dies.looked || dispatched > 0 {
 				t.Fatalf("the mover did not die (%v), or %d jobs were called while they were held", running.Err(), dispatched)
 			}
 			if !c.busy {
-				run(ctx, nil)
+				move(ctx, l, "w", client)
 			}
 			if n := client.ZCard(ctx, store.Key(c.home, "waiting")).Val(); n != int64(c.tenants) {
 				t.Fatalf("%d lanes wait; want %d", n, c.tenants)

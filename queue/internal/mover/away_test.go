@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -18,9 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
-	"github.com/headgate/headgate/queue/internal/mover"
 	"github.com/headgate/headgate/queue/internal/store"
-	"github.com/headgate/headgate/queue/operate"
 )
 
 // away is a hook that refuses all requests to a partition, as if its node did not answer: from the first one on that has
@@ -85,12 +81,12 @@ func (a *away) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 // moves the rest.
 func (a *away) beside(t *testing.T, server *redistest.Server, l partition.Layout, check func()) {
 	t.Helper()
-	m := mover.Mover{Of: l, Worker: "w", Longest: time.Minute, Redis: clientOf(t, server, a), Logger: slog.New(slog.DiscardHandler)}
+	client := clientOf(t, server, a)
 	a.attempts = make(chan struct{}, 3)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		m.Run(t.Context())
+		move(t.Context(), l, "w", client)
 	}()
 	for range cap(a.attempts) {
 		select {
@@ -113,21 +109,14 @@ const shrinking = 60
 // returns the escaped tenants of the last partition by where they move.
 func shrink(t *testing.T, client redis.UniversalClient, n int) (l partition.Layout, to map[string][]string) {
 	t.Helper()
-	ctx := t.Context()
-	if err := operate.Publish(ctx, client, setOf(n)); err != nil {
-		t.Fatal(err)
-	}
+	published(t, client, setOf(n))
 	for i := range shrinking {
-		if _, err := queue.NewClient(client).Enqueue(ctx, queue.Job{Kind: "call", Tenant: tenant(i)}); err != nil {
+		if _, err := queue.NewClient(client).Enqueue(t.Context(), queue.Job{Kind: "call", Tenant: tenant(i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := operate.Publish(ctx, client, setOf(n-1)); err != nil {
-		t.Fatal(err)
-	}
-	l, err := store.ReadLayout(ctx, client, "q")
-	if err != nil || l.From == nil {
-		t.Fatalf("%+v, %v", l, err)
+	if l = published(t, client, setOf(n-1)); l.From == nil {
+		t.Fatalf("no tenants move: %+v", l)
 	}
 	to = map[string][]string{}
 	for i := range shrinking {

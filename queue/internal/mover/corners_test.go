@@ -1,7 +1,6 @@
 package mover_test
 
 import (
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -14,9 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
-	"github.com/headgate/headgate/queue/internal/mover"
 	"github.com/headgate/headgate/queue/internal/store"
-	"github.com/headgate/headgate/queue/operate"
 )
 
 // TestPublishedAgainAtTheEnd: when limits are published again while a change ends, a partition for which it has ended
@@ -24,22 +21,14 @@ import (
 func TestPublishedAgainAtTheEnd(t *testing.T) {
 	t.Parallel()
 	client, ctx := redistest.Start(t).Client(), t.Context()
-	publish := func(n int) {
-		t.Helper()
-		if err := operate.Publish(ctx, client, setOf(n)); err != nil {
-			t.Fatal(err)
-		}
-	}
 	limits := func(home string) map[string]string { return client.HGetAll(ctx, store.Key(home, "limits")).Val() }
-	publish(1)
-	publish(2)
-	begun := limits("q")
-	l, err := store.ReadLayout(ctx, client, "q")
-	if err != nil || l.From == nil {
-		t.Fatal(l, err)
+	published(t, client, setOf(1))
+	l := published(t, client, setOf(2))
+	if l.From == nil {
+		t.Fatalf("no tenants move: %+v", l)
 	}
-	m := mover.Mover{Of: l, Worker: "w", Longest: time.Minute, Redis: client, Logger: slog.New(slog.DiscardHandler)}
-	m.Run(ctx)
+	begun := limits("q")
+	move(ctx, l, "w", client)
 	if l, err := store.ReadLayout(ctx, client, "q"); err != nil || l.From != nil {
 		t.Fatal(l, err)
 	}
@@ -47,7 +36,7 @@ func TestPublishedAgainAtTheEnd(t *testing.T) {
 	// The worker was stopped before the first partition, which is the last one, knew of it.
 	client.Del(ctx, store.Key("q", "limits"))
 	client.HSet(ctx, store.Key("q", "limits"), begun)
-	publish(2)
+	published(t, client, setOf(2))
 	if now := limits("q@2"); !maps.Equal(now, ended) {
 		t.Errorf("the other partition has\n%q\nwant\n%q", now, ended)
 	}
@@ -59,14 +48,10 @@ func TestKeysOfALateTenant(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client, ctx := server.Client(), t.Context()
-	for _, n := range []int{1, 2} {
-		if err := operate.Publish(ctx, client, setOf(n)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	l, err := store.ReadLayout(ctx, client, "q")
-	if err != nil || l.From == nil {
-		t.Fatal(l, err)
+	published(t, client, setOf(1))
+	l := published(t, client, setOf(2))
+	if l.From == nil {
+		t.Fatalf("no tenants move: %+v", l)
 	}
 	who := tenant(0)
 	for i := 1; l.Home(who) != "q@2"; i++ {
@@ -76,10 +61,7 @@ func TestKeysOfALateTenant(t *testing.T) {
 	late := &before{name: "evalsha", word: store.WholeQueue, do: func() {
 		client.Set(ctx, store.Key("q", name), "512 1024 1795000000000000 1024 0", time.Hour)
 	}}
-	hooked := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer hooked.Close()
-	hooked.AddHook(late)
-	(&mover.Mover{Of: l, Worker: "w", Longest: time.Minute, Redis: hooked, Logger: slog.New(slog.DiscardHandler)}).Run(ctx)
+	move(ctx, l, "w", clientOf(t, server, late))
 	if text := client.Get(ctx, store.Key("q@2", name)).Val(); text == "" {
 		t.Error("what it used is not where it has arrived")
 	}
@@ -90,11 +72,8 @@ func TestKeysOfALateTenant(t *testing.T) {
 func TestMoveOutOfEveryPlace(t *testing.T) {
 	t.Parallel()
 	client, ctx := redistest.Start(t).Client(), t.Context()
-	for _, n := range []int{1, 2} {
-		if err := operate.Publish(ctx, client, setOf(n)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	published(t, client, setOf(1))
+	published(t, client, setOf(2))
 	const home = "q"
 	key := func(name string) string { return asynqwire.Key(home, name) }
 	place := func(id, state string) { client.HSet(ctx, key("t:"+id), "state", state, "group", "t;kind=call;model=") }

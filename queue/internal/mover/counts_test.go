@@ -57,8 +57,7 @@ func TestCountsOfPartitionsThatEnd(t *testing.T) {
 		return slices.Contains(words, any(store.UnregisterScript.Hash())) && slices.Contains(words, any("q@3")) && slices.Contains(words, any(true))
 	}
 	for i, hook := range []redis.Hook{&killed{dies: removes, end: end}, nil} {
-		m := mover.Mover{Of: l, Worker: fmt.Sprint("w", i), Longest: time.Minute, Redis: clientOf(t, server, hook), Logger: slog.New(slog.DiscardHandler)}
-		m.Run(running)
+		move(running, l, fmt.Sprint("w", i), clientOf(t, server, hook))
 		running = ctx
 		client.Del(ctx, store.Key("q", "mover"))
 	}
@@ -103,8 +102,7 @@ func TestCallsOfAPartitionThatEnds(t *testing.T) {
 	call()
 	count()
 	call()
-	m := mover.Mover{Of: publish(1), Worker: "w", Longest: time.Minute, Redis: client, Logger: slog.New(slog.DiscardHandler)}
-	m.Run(ctx)
+	move(ctx, publish(1), "w", client)
 	if now, err := store.ReadLayout(ctx, client, "q"); err != nil || !now.Whole() {
 		t.Fatalf("the change has not ended: %+v, %v", now, err)
 	}

@@ -2,7 +2,6 @@ package mover_test
 
 import (
 	"context"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
-	"github.com/headgate/headgate/queue/internal/mover"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
@@ -21,8 +19,7 @@ func TestMoveBesideADamagedJob(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client, ctx := server.Client(), t.Context()
-	publish := func(n int) partition.Layout { return published(t, client, setOf(n)) }
-	publish(1)
+	published(t, client, setOf(1))
 	who := "t"
 	for (partition.Layout{Queue: "q", N: 2}).Home(who) != "q@2" {
 		who += "t"
@@ -39,8 +36,7 @@ func TestMoveBesideADamagedJob(t *testing.T) {
 	client.LPush(ctx, asynqwire.Key("q", "active"), "text")
 	running, end := context.WithTimeout(ctx, 20*time.Second)
 	defer end()
-	m := mover.Mover{Of: publish(2), Worker: "w", Longest: time.Minute, Redis: client, Logger: slog.New(slog.DiscardHandler)}
-	m.Run(running)
+	move(running, published(t, client, setOf(2)), "w", client)
 	if l, err := store.ReadLayout(ctx, client, "q"); err != nil || l.From != nil {
 		t.Errorf("the change has not ended: %+v, %v", l, err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -14,26 +13,20 @@ import (
 	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/test/redistest"
-	"github.com/headgate/headgate/queue/internal/mover"
 	"github.com/headgate/headgate/queue/internal/seats"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
-	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
 // share gives the queue q two partitions that share a quota, and a ledger of it, and then publishes limits with one.
 func share(t *testing.T, client redis.UniversalClient) partition.Layout {
 	t.Helper()
-	ctx := t.Context()
-	publish := func(n int) {
+	publish := func(n int) partition.Layout {
 		t.Helper()
-		set := limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: n, Limits: []limits.Limit{
+		return published(t, client, limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: n, Limits: []limits.Limit{
 			{Name: "day", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 600, Period: 24 * time.Hour}},
-		}}}}
-		if err := operate.Publish(ctx, client, set); err != nil {
-			t.Fatal(err)
-		}
+		}}}})
 	}
 	publish(2)
 	spec := limitlua.Spec{Algorithm: "fw", Permit: 1, Burst: 600, Window: (24 * time.Hour).Microseconds()}
@@ -41,13 +34,12 @@ func share(t *testing.T, client redis.UniversalClient) partition.Layout {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ledger(client).Store(ctx, 1, string(text)); err != nil {
+	if _, err := ledger(client).Store(t.Context(), 1, string(text)); err != nil {
 		t.Fatal(err)
 	}
-	publish(1)
-	l, err := store.ReadLayout(ctx, client, "q")
-	if err != nil || l.From == nil {
-		t.Fatal(l, err)
+	l := publish(1)
+	if l.From == nil {
+		t.Fatalf("no tenants move: %+v", l)
 	}
 	return l
 }
@@ -124,13 +116,9 @@ func TestLedgerOfAWholeQueue(t *testing.T) {
 			server := redistest.Start(t)
 			client := server.Client()
 			l := share(t, client)
-			run := func(worker string, ctx context.Context, hook redis.Hook) {
-				m := mover.Mover{Of: l, Worker: worker, Longest: time.Minute, Redis: clientOf(t, server, hook), Logger: slog.New(slog.DiscardHandler)}
-				m.Run(ctx)
-			}
 			ctx, end := context.WithTimeout(t.Context(), 20*time.Second)
 			defer end()
-			run("one", ctx, &atTheEnd{request: c.request, transaction: func(send func() error) error {
+			move(ctx, l, "one", clientOf(t, server, &atTheEnd{request: c.request, transaction: func(send func() error) error {
 				err := send()
 				if c.ends {
 					end()
@@ -139,12 +127,12 @@ func TestLedgerOfAWholeQueue(t *testing.T) {
 					err = errAway
 				}
 				return err
-			}})
+			}}))
 			if now, err := store.ReadLayout(t.Context(), client, "q"); err != nil || !now.Whole() {
 				t.Fatalf("the change has not ended: %+v, %v", now, err)
 			}
 			if c.second {
-				run("two", t.Context(), nil)
+				move(t.Context(), l, "two", client)
 			}
 			if text, _, err := ledger(client).Read(t.Context()); err != nil || text != `{"limits":{}}` {
 				t.Errorf("the ledger is %q, %v", text, err)

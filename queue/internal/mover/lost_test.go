@@ -19,7 +19,6 @@ import (
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/mover"
 	"github.com/headgate/headgate/queue/internal/store"
-	"github.com/headgate/headgate/queue/operate"
 )
 
 // onLeft is a hook that does something once, before the first request that lets tenants leave.
@@ -49,13 +48,7 @@ func TestMoveToAPartitionThatLostItsLimits(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client, ctx := server.Client(), t.Context()
-	publish := func(n int) {
-		t.Helper()
-		if err := operate.Publish(ctx, client, setOf(n)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	publish(1)
+	published(t, client, setOf(1))
 	two, moving := partition.Layout{Queue: "q", N: 2}, 0
 	for i := range tenants {
 		if _, err := queue.NewClient(client).Enqueue(ctx, queue.Job{Kind: "call", Tenant: tenant(i)}); err != nil {
@@ -66,10 +59,9 @@ func TestMoveToAPartitionThatLostItsLimits(t *testing.T) {
 		}
 	}
 	jobs := func(home string) int { return len(redistest.Keys(t, client, asynqwire.Key(home, "t:*"))) }
-	publish(2)
-	l, err := store.ReadLayout(ctx, client, "q")
-	if err != nil || l.From == nil {
-		t.Fatalf("%+v, %v", l, err)
+	l := published(t, client, setOf(2))
+	if l.From == nil {
+		t.Fatalf("no tenants move: %+v", l)
 	}
 	lose := &onLeft{do: func() { client.Del(ctx, store.Key("q@2", "limits"), store.MovesKey("q@2")) }}
 	logged := &logtest.Buffer{}
@@ -93,7 +85,7 @@ func TestMoveToAPartitionThatLostItsLimits(t *testing.T) {
 	if left := slices.IndexFunc(states, func(state string) bool { return strings.HasPrefix(state, store.MoveLeft) }); left < 0 || jobs("q") != tenants {
 		t.Errorf("without the limits: %d of %d jobs, the states %q", jobs("q"), tenants, states)
 	}
-	publish(2)
+	published(t, client, setOf(2))
 	<-ended
 	if here, there := jobs("q"), jobs("q@2"); there != moving || here != tenants-moving {
 		t.Errorf("with the limits: %d and %d jobs; want %d in the second partition", here, there, moving)

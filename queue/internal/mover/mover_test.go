@@ -42,16 +42,9 @@ func TestMoveBesideAnotherMover(t *testing.T) {
 		if l.From == nil {
 			return
 		}
-		other := clientOf(t, server, hook)
-		m := mover.Mover{Of: l, Worker: worker, Longest: time.Minute, Redis: other, Logger: slog.New(slog.DiscardHandler)}
-		m.Run(ctx)
+		move(ctx, l, worker, clientOf(t, server, hook))
 	}
-	publish := func(n int) {
-		t.Helper()
-		if err := operate.Publish(ctx, client, setOf(n)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	publish := func(n int) { published(t, client, setOf(n)) }
 	step := testlong.Of(13, 1) // odd, so that both cases below have their turn
 	for at := 1; ; at += step {
 		publish(3)
@@ -119,35 +112,23 @@ func TestMove(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for _, next := range []int{5, 3, 1, 4, 2} {
-		if err := operate.Publish(ctx, client, setOf(next)); err != nil {
-			t.Fatal(err)
-		}
 		// Of a round that was interrupted at its beginning, and of whose tenant nothing is left.
-		if l, err := store.ReadLayout(ctx, client, "q"); err != nil {
-			t.Fatal(err)
-		} else if _, err := store.MoveScript.Run(ctx, client, store.ScriptKeys("q"), "q", l.Sum(), "", store.MoveStop, "nobody"); err != nil {
+		l := published(t, client, setOf(next))
+		if _, err := store.MoveScript.Run(ctx, client, store.ScriptKeys("q"), "q", l.Sum(), "", store.MoveStop, "nobody"); err != nil {
 			t.Fatal(err)
 		}
 		stops := 0
 		for ; ; stops++ {
-			if err := operate.Publish(ctx, client, setOf(next)); err != nil {
-				t.Fatalf("published again after %d stops: %v", stops, err)
-			}
-			l, err := store.ReadLayout(ctx, client, "q")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if l.From == nil {
+			if l = published(t, client, setOf(next)); l.From == nil {
 				break
 			}
 			running, end := context.WithCancel(ctx)
 			other := clientOf(t, server, &cut{left: 1 + random.IntN(20+stops), arrives: random.IntN(2) > 0, end: end})
-			m := mover.Mover{Of: l, Worker: fmt.Sprint("w", stops), Longest: time.Minute, Redis: other, Logger: slog.New(slog.DiscardHandler)}
-			m.Run(running)
+			move(running, l, fmt.Sprint("w", stops), other)
 			end()
 			client.Del(ctx, store.Key("q", "mover")) // its role ends
 		}
-		l := partition.Layout{Queue: "q", N: next}
+		l = partition.Layout{Queue: "q", N: next}
 		is := content(t, client, l)
 		for _, home := range l.Names() { // new partitions have the pause of the kind, too
 			if is[home+" k:call"] == "" {
@@ -180,31 +161,16 @@ func TestLostLimits(t *testing.T) {
 	client, ctx := server.Client(), t.Context()
 	fill(t, server, 4)
 	was := content(t, client, partition.Layout{Queue: "q", N: 4})
-	publish := func() partition.Layout {
-		t.Helper()
-		if err := operate.Publish(ctx, client, setOf(2)); err != nil {
-			t.Fatal(err)
-		}
-		l, err := store.ReadLayout(ctx, client, "q")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
-	}
-	run := func(l partition.Layout, ctx context.Context) {
-		m := mover.Mover{Of: l, Worker: "w", Longest: time.Minute, Redis: client, Logger: slog.New(slog.DiscardHandler)}
-		m.Run(ctx)
-	}
-	l := publish()
+	l := published(t, client, setOf(2))
 	client.Del(ctx, store.Key("q@4", "limits"))
 	short, end := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer end()
-	run(l, short)
+	move(short, l, "w", client)
 	if now, err := store.ReadLayout(ctx, client, "q"); err != nil || now.From == nil {
 		t.Errorf("without the limits of q@4 the change has ended: %+v, %v", now, err)
 	}
-	publish()
-	run(l, ctx)
+	published(t, client, setOf(2))
+	move(ctx, l, "w", client)
 	is := content(t, client, partition.Layout{Queue: "q", N: 2})
 	for _, all := range []map[string]string{was, is} {
 		maps.DeleteFunc(all, func(name, _ string) bool { return strings.HasSuffix(name, " k:call") })
@@ -226,9 +192,7 @@ func TestWorkerMayMove(t *testing.T) {
 	server := redistest.Start(t)
 	client, ctx := server.Client(), t.Context()
 	fill(t, server, 2)
-	if err := operate.Publish(ctx, client, setOf(1)); err != nil {
-		t.Fatal(err)
-	}
+	published(t, client, setOf(1))
 	text, err := os.ReadFile("../../../docs/redis.acl")
 	if err != nil {
 		t.Fatal(err)
@@ -283,14 +247,7 @@ func BenchmarkMove(b *testing.B) {
 		for tenant := range tenants {
 			set.Tenants[fmt.Sprint("t", tenant)] = limits.Tenant{Partition: 1 + i%2}
 		}
-		if err := operate.Publish(ctx, client, set); err != nil {
-			b.Fatal(err)
-		}
-		l, err := store.ReadLayout(ctx, client, "q")
-		if err != nil {
-			b.Fatal(err)
-		}
-		return l
+		return published(b, client, set)
 	}
 	publish(0)
 	var all []queue.Job
@@ -305,8 +262,7 @@ func BenchmarkMove(b *testing.B) {
 	i := 0
 	for b.Loop() {
 		i++
-		m := mover.Mover{Of: publish(i), Worker: "w", Longest: time.Minute, Redis: client, Logger: slog.New(slog.DiscardHandler)}
-		m.Run(ctx)
+		move(ctx, publish(i), "w", client)
 	}
 	b.ReportMetric(float64(b.N*jobs)/b.Elapsed().Seconds(), "jobs/s")
 }
@@ -317,11 +273,8 @@ func TestLateRequests(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client, ctx := server.Client(), t.Context()
-	for _, n := range []int{1, 2} {
-		if err := operate.Publish(ctx, client, setOf(n)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	published(t, client, setOf(1))
+	published(t, client, setOf(2))
 	sum := client.HGet(ctx, store.Key("q", "limits"), store.SumField).Val()
 	message := string(asynqwire.Encode("q@2", "id", "call", nil, nil, 0))
 	request := map[string]func() (any, error){

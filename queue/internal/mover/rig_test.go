@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ import (
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/mover"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
@@ -53,9 +55,7 @@ func fill(t *testing.T, server *redistest.Server, n int) {
 	t.Helper()
 	client, ctx := server.Client(), t.Context()
 	by := operate.Operator{Actor: "ann", Reason: "a test"}
-	if err := operate.Publish(ctx, client, setOf(n)); err != nil {
-		t.Fatal(err)
-	}
+	published(t, client, setOf(n))
 	enqueue := func(jobs ...queue.Job) {
 		t.Helper()
 		for _, result := range queue.NewClient(client).EnqueueMany(ctx, jobs) {
@@ -129,7 +129,7 @@ func fill(t *testing.T, server *redistest.Server, n int) {
 }
 
 // published publishes limits, and returns the layout of the queue by them.
-func published(t *testing.T, client redis.UniversalClient, set limits.Set) partition.Layout {
+func published(t testing.TB, client redis.UniversalClient, set limits.Set) partition.Layout {
 	t.Helper()
 	if err := operate.Publish(t.Context(), client, set); err != nil {
 		t.Fatal(err)
@@ -139,6 +139,12 @@ func published(t *testing.T, client redis.UniversalClient, set limits.Set) parti
 		t.Fatal(err)
 	}
 	return l
+}
+
+// move carries out a change of partitions, as a worker of this name that logs nothing.
+func move(ctx context.Context, l partition.Layout, worker string, client redis.UniversalClient) {
+	m := mover.Mover{Of: l, Worker: worker, Longest: time.Minute, Redis: client, Logger: slog.New(slog.DiscardHandler)}
+	m.Run(ctx)
 }
 
 // content returns what partitions have of tenants and their jobs, as text by the name that it would have in an

@@ -16,7 +16,6 @@ import (
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/mover"
 	"github.com/headgate/headgate/queue/internal/store"
-	"github.com/headgate/headgate/queue/operate"
 )
 
 // givingUp notes when movers let a tenant go on whose calls did not end in time.
@@ -56,18 +55,7 @@ func TestLongCalls(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client, ctx := server.Client(), t.Context()
-	publish := func(n int) partition.Layout {
-		t.Helper()
-		if err := operate.Publish(ctx, client, setOf(n)); err != nil {
-			t.Fatal(err)
-		}
-		l, err := store.ReadLayout(ctx, client, "q")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
-	}
-	publish(1)
+	published(t, client, setOf(1))
 	var moving []string
 	for i := 0; len(moving) < 2; i++ {
 		if (partition.Layout{Queue: "q", N: 2}).Home(tenant(i)) != "q" {
@@ -85,7 +73,7 @@ func TestLongCalls(t *testing.T) {
 	client.HSet(ctx, asynqwire.Key("q", "t:calls"), "state", "active", "group", rediskey.Escape(moves)+";kind=call;model=")
 	client.LPush(ctx, asynqwire.Key("q", "active"), "calls")
 
-	l, gaveUp := publish(2), &givingUp{}
+	l, gaveUp := published(t, client, setOf(2)), &givingUp{}
 	var movers sync.WaitGroup
 	defer movers.Wait()
 	for _, worker := range []string{"one", "two"} {

@@ -2,7 +2,6 @@ package mover_test
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -13,9 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/internal/test/redistest"
-	"github.com/headgate/headgate/queue/internal/mover"
 	"github.com/headgate/headgate/queue/internal/store"
-	"github.com/headgate/headgate/queue/operate"
 )
 
 // before calls do once, before the first command of a name that has a word, and refused once, when a node has refused an
@@ -57,27 +54,14 @@ func TestMoveBesideASlotMove(t *testing.T) {
 			who = rediskey.Escape(tenant(i))
 		}
 	}
-	run := func(client redis.UniversalClient) {
-		l, err := store.ReadLayout(ctx, client, "q")
-		if err != nil {
-			t.Error(err)
-		} else if l.From != nil {
-			(&mover.Mover{Of: l, Worker: "w", Longest: time.Minute, Redis: client, Logger: slog.New(slog.DiscardHandler)}).Run(ctx)
-		}
-	}
-	publish := func(n int) {
-		t.Helper()
-		if err := operate.Publish(ctx, client, setOf(n)); err != nil {
-			t.Fatal(err)
-		}
-	}
 	for what, hook := range map[string]*before{
 		"before its keys are looked for": {name: "smembers", word: "asynq:{q@2}:groups"},
 		"while its keys are looked for":  {name: "scan", word: "headgate:{q@2}:*"},
 	} {
-		publish(2)
-		run(client)
-		publish(1)
+		if l := published(t, client, setOf(2)); l.From != nil { // not the first time
+			move(ctx, l, "w", client)
+		}
+		l := published(t, client, setOf(1))
 		const name = "adapt:tenant:"
 		client.Del(ctx, store.Key("q", name+who))
 		client.Set(ctx, store.Key("q@2", name+who), "512 1024 1795000000000000 1024 0", time.Hour)
@@ -95,7 +79,7 @@ func TestMoveBesideASlotMove(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			run(other)
+			move(ctx, l, "w", other)
 		}()
 		<-reached
 		slot := cluster.Slot(store.Key("q@2", ""))
