@@ -180,10 +180,7 @@ func start(tb testing.TB, workers int, config Config, handle func(context.Contex
 	ctx, cancel := context.WithCancel(tb.Context())
 	ran := make(chan error, workers)
 	for range workers {
-		w, err := New(config)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		w := newWorker(tb, config)
 		Handle(w, "call", handle)
 		go func() { ran <- w.Run(ctx) }()
 	}

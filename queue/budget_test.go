@@ -115,10 +115,7 @@ func (s *spending) add(queue string, n int, cents int64, tenant ...string) (last
 // work runs a worker for each queue, each in a process of its own in production.
 func (s *spending) work() {
 	for _, name := range s.queues {
-		worker, err := New(Config{Redis: s.server.Options(), Queues: []string{name}, ShutdownTimeout: time.Second})
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		worker := newWorker(s.t, Config{Redis: s.server.Options(), Queues: []string{name}, ShutdownTimeout: time.Second})
 		Handle(worker, Kind[json.RawMessage](name), func(ctx context.Context, _ json.RawMessage) error {
 			job, _ := Current(ctx)
 			s.mu.Lock()

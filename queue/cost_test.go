@@ -134,10 +134,7 @@ func queueCost(t *testing.T, jobs, tenants int, of limits.Queue) usage {
 	if err := operate.Publish(t.Context(), server.Client(), limits.Set{Queues: map[string]limits.Queue{"q": of}}); err != nil {
 		t.Fatal(err)
 	}
-	worker, err := New(Config{Redis: server.Options(), Queues: []string{"q"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	worker := newWorker(t, Config{Redis: server.Options(), Queues: []string{"q"}})
 	got, producer := newReceiver(jobs), NewClient(server.Client())
 	Handle(worker, "call", func(ctx context.Context, _ json.RawMessage) error {
 		got.take(ctx)

@@ -21,10 +21,7 @@ func BenchmarkCrowd(b *testing.B) {
 	c := startCrowd(b, redistest.Start(b), lanes)
 	enqueueAll(b, c.client, slices.Repeat([]Job{{Kind: "call", Queue: c.queue, Tenant: "live", Payload: json.RawMessage(`{}`)}}, jobs)...)
 	got := newReceiver(jobs)
-	worker, err := New(Config{Redis: c.server.Options(), Queues: []string{c.queue}, Observer: c.seen})
-	if err != nil {
-		b.Fatal(err)
-	}
+	worker := newWorker(b, Config{Redis: c.server.Options(), Queues: []string{c.queue}, Observer: c.seen})
 	Handle(worker, "call", got.handle)
 	Handle(worker, "mail", got.handle)
 	ctx, cancel := context.WithCancel(b.Context())

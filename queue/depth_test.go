@@ -45,10 +45,7 @@ func atDepth(t *testing.T, rate, calls int64, jobs, lanes int) usage {
 	var called atomic.Int64
 	const stretches = 4
 	marks := make(chan struct{}, 1+stretches)
-	w, err := New(Config{Redis: server.Options(), Queues: []string{"q"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorker(t, Config{Redis: server.Options(), Queues: []string{"q"}})
 	Handle(w, "call", func(ctx context.Context, _ json.RawMessage) error {
 		if n := called.Add(1) - warm; n >= 0 && n <= calls && n%(calls/stretches) == 0 {
 			marks <- struct{}{}

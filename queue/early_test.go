@@ -64,10 +64,7 @@ func TestPayloadIsDecodedBeforeItsSlot(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			queue, seen, ended := redistest.Queue(t), &steps{}, make(chan struct{})
 			decoding = seen
-			worker, err := New(Config{Redis: server.Options(), Queues: []string{queue}, Observer: seen})
-			if err != nil {
-				t.Fatal(err)
-			}
+			worker := newWorker(t, Config{Redis: server.Options(), Queues: []string{queue}, Observer: seen})
 			worker.Use(func(next Handler) Handler {
 				return func(ctx context.Context, payload []byte) error {
 					defer close(ended)

@@ -35,10 +35,7 @@ func TestTimedEmbeddedRedis(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen, got := newCounter(), newReceiver(jobs+1)
-		worker, err := New(Config{Redis: &redis.UniversalOptions{Addrs: []string{client.Options().Addr}}, Queues: []string{name}, Concurrency: 50, Observer: seen})
-		if err != nil {
-			t.Fatal(err)
-		}
+		worker := newWorker(t, Config{Redis: &redis.UniversalOptions{Addrs: []string{client.Options().Addr}}, Queues: []string{name}, Concurrency: 50, Observer: seen})
 		Handle(worker, "call", func(ctx context.Context, _ struct{}) error {
 			got.take(ctx)
 			job, _ := Current(ctx)

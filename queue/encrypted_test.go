@@ -280,10 +280,7 @@ func TestMarkedPayloads(t *testing.T) {
 			t.Errorf("Enqueue = %v", err)
 		}
 	}
-	worker, err := New(Config{Redis: redistest.Any(t).Options(), Queues: []string{"q"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	worker := newWorker(t, Config{Redis: redistest.Any(t).Options(), Queues: []string{"q"}})
 	Handle(worker, "call", func(ctx context.Context, _ any) error { return SetResult(ctx, marked) })
 	if _, err := worker.Call(t.Context(), Job{Kind: "call", Tenant: "a", Payload: 1}); !errors.Is(err, encryption.ErrMarked) {
 		t.Errorf("SetResult = %v", err)

@@ -85,11 +85,8 @@ func TestTimedThrottledIsOnePauseForAllWorkers(t *testing.T) {
 				provider := &strict{refuses: pause, took: 250 * time.Millisecond, after: burst + 5, account: account}
 				r := startRig(t, 1, limitsOf(limit), nil)
 				r.answer = provider.answer
-				for _, more := range []int{1, 2} {
-					other, err := New(Config{Redis: r.server.Options(), Queues: []string{r.queue}, Observer: r.seen})
-					if err != nil {
-						t.Fatal(more, err)
-					}
+				for range 2 {
+					other := newWorker(t, Config{Redis: r.server.Options(), Queues: []string{r.queue}, Observer: r.seen})
 					Handle(other, "call", func(ctx context.Context, _ struct{}) error {
 						job, _ := Current(ctx)
 						return provider.answer(ctx, job)

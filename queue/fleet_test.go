@@ -35,10 +35,7 @@ func TestFleetProcess(t *testing.T) {
 	options := &redis.UniversalOptions{Addrs: []string{addr}}
 	client := redis.NewUniversalClient(options)
 	defer client.Close()
-	worker, err := New(Config{Redis: options, Queues: []string{"q"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	worker := newWorker(t, Config{Redis: options, Queues: []string{"q"}})
 	Handle(worker, "call", func(ctx context.Context, _ json.RawMessage) error {
 		job, _ := Current(ctx)
 		// A call may come twice, with the same job; a tick must have one job.
@@ -215,10 +212,7 @@ func TestPeriodicLive(t *testing.T) {
 	t.Parallel() // it measures no time, and takes a while
 	server := redistest.Start(t)
 	ctx, client := t.Context(), server.Client()
-	worker, err := New(Config{Redis: server.Options(), Queues: []string{"q"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	worker := newWorker(t, Config{Redis: server.Options(), Queues: []string{"q"}})
 	calls := make(chan Running, 1000)
 	Handle(worker, "call", func(ctx context.Context, _ json.RawMessage) error {
 		job, _ := Current(ctx)

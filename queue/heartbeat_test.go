@@ -29,13 +29,10 @@ func TestWorkers(t *testing.T) {
 	test := func(t *testing.T, server *redistest.Redis) {
 		client := server.Client()
 		queue := redistest.Queue(t)
-		worker, err := New(Config{
+		worker := newWorker(t, Config{
 			Redis: server.Options(), Queues: []string{queue, "another-" + queue}, Concurrency: 7,
 			Details: func() any { return map[string]string{"words": "<a & b>"} },
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		entered, leave := make(chan struct{}), make(chan struct{})
 		Handle(worker, "call", func(context.Context, struct{}) error {
 			close(entered)

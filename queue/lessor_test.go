@@ -99,10 +99,7 @@ func (l *leased) everywhere(n int) (tenants []string) {
 
 func (l *leased) work() (stop func()) {
 	redistest.Slow(l.t)
-	worker, err := New(Config{Redis: l.options, Queues: []string{"q"}, ShutdownTimeout: time.Second, Observer: l.seen})
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	worker := newWorker(l.t, Config{Redis: l.options, Queues: []string{"q"}, ShutdownTimeout: time.Second, Observer: l.seen})
 	Handle(worker, "call", func(ctx context.Context, _ json.RawMessage) error {
 		now := time.Now()
 		job, _ := Current(ctx)

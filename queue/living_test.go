@@ -164,10 +164,7 @@ func TestStoppedProcess(t *testing.T) {
 	}
 	note := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1}) // a line must not come twice
 	defer note.Close()
-	worker, err := New(Config{Redis: &redis.UniversalOptions{Addrs: []string{addr}}, Queues: []string{"q"}, Concurrency: places})
-	if err != nil {
-		t.Fatal(err)
-	}
+	worker := newWorker(t, Config{Redis: &redis.UniversalOptions{Addrs: []string{addr}}, Queues: []string{"q"}, Concurrency: places})
 	write := func(what string, job Running) {
 		note.RPush(context.Background(), "calls", fmt.Sprint(what, " ", name, " ", job.ID))
 	}
@@ -356,10 +353,7 @@ func TestFullRedisDrains(t *testing.T) {
 		r.enqueue(t, tenant, jobs/2)
 	}
 	r.seen = newCounter()
-	worker, err := New(Config{Redis: server.Options(), Queues: []string{"q"}, Observer: r.seen})
-	if err != nil {
-		t.Fatal(err)
-	}
+	worker := newWorker(t, Config{Redis: server.Options(), Queues: []string{"q"}, Observer: r.seen})
 	r.worker = worker
 	failed := sync.Map{}
 	Handle(worker, "call", func(ctx context.Context, _ json.RawMessage) error {

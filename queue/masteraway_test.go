@@ -82,10 +82,7 @@ func TestTimedMasterAway(t *testing.T) {
 		names := queueOfEachNode(cluster)
 		ids := fillQueues(t, client, names, names, rate, jobs)
 		seen := newCounter()
-		worker, err := New(Config{Redis: cluster.Options(), Queues: names, ShutdownTimeout: time.Second, Observer: seen})
-		if err != nil {
-			t.Fatal(err)
-		}
+		worker := newWorker(t, Config{Redis: cluster.Options(), Queues: names, ShutdownTimeout: time.Second, Observer: seen})
 		ledger := newLedger()
 		var mu sync.Mutex
 		calls := map[string][]time.Time{}

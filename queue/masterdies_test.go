@@ -30,10 +30,7 @@ func TestTimedMasterDies(t *testing.T) {
 		names := queueOfEachNode(cluster)
 		fillQueues(t, client, names, names[1:], rate, jobs)
 		producer := NewClient(client)
-		worker, err := New(Config{Redis: cluster.Options(), Queues: names, ShutdownTimeout: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		worker := newWorker(t, Config{Redis: cluster.Options(), Queues: names, ShutdownTimeout: time.Second})
 		var mu sync.Mutex
 		times, calls := map[string][]time.Time{}, map[string][]time.Time{} // by queue; by job
 		called := func(queue string) []time.Time {

@@ -245,10 +245,7 @@ func TestOutcomeOfACallThatWasCutOff(t *testing.T) {
 }
 
 func TestCall(t *testing.T) {
-	w, err := New(Config{Redis: startRig(t, 0, limitsOf(), nil).server.Options(), Queues: []string{"q"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorker(t, Config{Redis: startRig(t, 0, limitsOf(), nil).server.Options(), Queues: []string{"q"}})
 	var seen []string
 	w.Use(noting(&seen, "around"))
 	const greet Kind[string] = "greet"

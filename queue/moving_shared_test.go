@@ -45,10 +45,7 @@ func TestSharedLimitsChangePartitions(t *testing.T) {
 	var mu sync.Mutex
 	calls, flying, most := map[string]int{}, 0, 0
 	work := func() (stop func()) {
-		worker, err := New(Config{Redis: m.server.Options(), Queues: []string{m.queue}, Logger: slog.New(slog.NewTextHandler(&m.log, &slog.HandlerOptions{Level: slog.LevelError}))})
-		if err != nil {
-			t.Fatal(err)
-		}
+		worker := newWorker(t, Config{Redis: m.server.Options(), Queues: []string{m.queue}, Logger: slog.New(slog.NewTextHandler(&m.log, &slog.HandlerOptions{Level: slog.LevelError}))})
 		Handle(worker, "call", func(ctx context.Context, _ int) error {
 			job, _ := Current(ctx)
 			mu.Lock()
@@ -303,10 +300,7 @@ func TestBudgetOfAPartitionThatEnds(t *testing.T) {
 			}
 			began, ends := make(chan struct{}, 100), make(chan struct{})
 			work := func(queue string, places int) {
-				worker, err := New(Config{Redis: s.server.Options(), Queues: []string{queue}, Concurrency: places, ShutdownTimeout: time.Second})
-				if err != nil {
-					t.Fatal(err)
-				}
+				worker := newWorker(t, Config{Redis: s.server.Options(), Queues: []string{queue}, Concurrency: places, ShutdownTimeout: time.Second})
 				Handle(worker, Kind[int](queue), func(context.Context, int) error {
 					began <- struct{}{}
 					<-ends

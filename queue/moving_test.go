@@ -62,10 +62,7 @@ func (m *moving) publish(t *testing.T, n int) {
 // work starts a worker.
 func (m *moving) work(t *testing.T) {
 	t.Helper()
-	worker, err := New(Config{Redis: m.server.Options(), Queues: []string{m.queue}, Logger: slog.New(slog.NewTextHandler(&m.log, &slog.HandlerOptions{Level: slog.LevelError}))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	worker := newWorker(t, Config{Redis: m.server.Options(), Queues: []string{m.queue}, Logger: slog.New(slog.NewTextHandler(&m.log, &slog.HandlerOptions{Level: slog.LevelError}))})
 	Handle(worker, "call", func(ctx context.Context, i int) error {
 		job, _ := Current(ctx)
 		m.mu.Lock()

@@ -80,10 +80,7 @@ func TestTimedPartitionAway(t *testing.T) {
 			return slices.Clone(calls[tenant])
 		}
 		seen, ledger := newCounter(), newLedger()
-		worker, err := New(Config{Redis: cluster.Options(), Queues: []string{layout.Queue}, ShutdownTimeout: time.Second, Observer: seen})
-		if err != nil {
-			t.Fatal(err)
-		}
+		worker := newWorker(t, Config{Redis: cluster.Options(), Queues: []string{layout.Queue}, ShutdownTimeout: time.Second, Observer: seen})
 		Handle(worker, "call", func(ctx context.Context, _ json.RawMessage) error {
 			at := time.Now()
 			job, _ := Current(ctx)
@@ -460,10 +457,7 @@ func TestStartBesideANodeAway(t *testing.T) {
 	}
 
 	seen := newCounter()
-	worker, err := New(Config{Redis: cluster.Options(), Queues: []string{name}, Observer: seen, ShutdownTimeout: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	worker := newWorker(t, Config{Redis: cluster.Options(), Queues: []string{name}, Observer: seen, ShutdownTimeout: time.Second})
 	calls := newLedger()
 	Handle(worker, "call", func(ctx context.Context, _ json.RawMessage) error {
 		job, _ := Current(ctx)
@@ -505,10 +499,7 @@ func TestLeasesBesideTheFirstNodeAway(t *testing.T) {
 		begin()
 		enqueueAll(t, NewClient(client), jobs...)
 		seen := newCounter()
-		worker, err := New(Config{Redis: cluster.Options(), Queues: []string{name}, Observer: seen, ShutdownTimeout: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		worker := newWorker(t, Config{Redis: cluster.Options(), Queues: []string{name}, Observer: seen, ShutdownTimeout: time.Second})
 		Handle(worker, "call", func(context.Context, json.RawMessage) error { return nil })
 		stop := runWorker(t, worker)
 		seen.wait(t, string(lifecycle.Done), len(jobs))

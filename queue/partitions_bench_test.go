@@ -29,10 +29,7 @@ func BenchmarkIdlePartitions(b *testing.B) {
 		if err := operate.Publish(b.Context(), client, limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: n, Limits: []limits.Limit{limit}}}}); err != nil {
 			b.Fatal(err)
 		}
-		worker, err := New(Config{Redis: server.Options(), Queues: []string{"q"}})
-		if err != nil {
-			b.Fatal(err)
-		}
+		worker := newWorker(b, Config{Redis: server.Options(), Queues: []string{"q"}})
 		Handle(worker, "call", func(context.Context, json.RawMessage) error { return nil })
 		stop := runWorker(b, worker)
 		time.Sleep(length / 5) // what it does at its start is over then

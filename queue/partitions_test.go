@@ -89,10 +89,7 @@ func TestPartitions(t *testing.T) {
 
 	var mu sync.Mutex
 	calls, done := map[string][]int{}, make(chan struct{})
-	worker, err := New(Config{Redis: server.Options(), Queues: []string{"q"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	worker := newWorker(t, Config{Redis: server.Options(), Queues: []string{"q"}})
 	Handle(worker, "call", func(ctx context.Context, i int) error {
 		job, _ := Current(ctx)
 		if job.Queue != "q" {
@@ -143,10 +140,7 @@ func TestPauseOfTheAccountReachesAllPartitions(t *testing.T) {
 	for i := 0; len(tenants) < n; i++ {
 		tenants[layout.Home(fmt.Sprint("t", i))] = fmt.Sprint("t", i)
 	}
-	worker, err := New(Config{Redis: server.Options(), Queues: []string{"q"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	worker := newWorker(t, Config{Redis: server.Options(), Queues: []string{"q"}})
 	called := make(chan time.Time, 2*n)
 	Handle(worker, "call", func(ctx context.Context, first bool) error {
 		if first {
@@ -244,10 +238,7 @@ func TestChangedPartitions(t *testing.T) {
 // checkedSession returns the first session of a worker, which has not started.
 func checkedSession(t *testing.T, client redis.UniversalClient, queues ...string) *session {
 	t.Helper()
-	worker, err := New(Config{Redis: &redis.UniversalOptions{Addrs: []string{"of the client"}}, Queues: queues})
-	if err != nil {
-		t.Fatal(err)
-	}
+	worker := newWorker(t, Config{Redis: &redis.UniversalOptions{Addrs: []string{"of the client"}}, Queues: queues})
 	worker.redis = client
 	s, err := worker.begin(t.Context())
 	if err != nil {

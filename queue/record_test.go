@@ -83,10 +83,7 @@ func startRecord(t *testing.T, server *redistest.Redis, set limits.Queue, answer
 	if err := operate.Publish(t.Context(), client, limits.Set{Queues: map[string]limits.Queue{r.queue: set}}); err != nil {
 		t.Fatal(err)
 	}
-	worker, err := New(Config{Redis: server.Options(), Queues: []string{r.queue}, Concurrency: 20, ShutdownTimeout: 200 * time.Millisecond, Observer: r.seen})
-	if err != nil {
-		t.Fatal(err)
-	}
+	worker := newWorker(t, Config{Redis: server.Options(), Queues: []string{r.queue}, Concurrency: 20, ShutdownTimeout: 200 * time.Millisecond, Observer: r.seen})
 	Handle(worker, "call", func(ctx context.Context, _ json.RawMessage) error {
 		job, _ := Current(ctx)
 		return answer(ctx, job)

@@ -167,10 +167,7 @@ func TestReplicatedThroughSwitch(t *testing.T) {
 	sentinel := primary.StartSentinel(replica)
 	sentinel.Tolerate(time.Minute)
 	options, client := sentinelClient(t, sentinel)
-	worker, err := New(Config{Redis: options, Queues: []string{"safe", "plain"}, Concurrency: 20, ShutdownTimeout: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	worker := newWorker(t, Config{Redis: options, Queues: []string{"safe", "plain"}, Concurrency: 20, ShutdownTimeout: time.Second})
 	calls := newReceiver(-1)
 	Handle(worker, "call", calls.handle)
 	stop := runWorker(t, worker)
@@ -473,10 +470,7 @@ func TestFollowUpWaitsForReplica(t *testing.T) {
 	server := redistest.Start(t)
 	safeAndPlain(t, server.Client())
 	seen := newCounter()
-	worker, err := New(Config{Redis: server.Options(), Queues: []string{"plain"}, Concurrency: 1, Observer: seen})
-	if err != nil {
-		t.Fatal(err)
-	}
+	worker := newWorker(t, Config{Redis: server.Options(), Queues: []string{"plain"}, Concurrency: 1, Observer: seen})
 	calls := newReceiver(-1)
 	Handle(worker, "call", calls.handle)
 	stop := runWorker(t, worker)
@@ -557,10 +551,7 @@ func TestWorkerSeeksReplicas(t *testing.T) {
 	server := redistest.Start(t)
 	safeAndPlain(t, server.Client())
 	logged := &logtest.Buffer{}
-	worker, err := New(Config{Redis: server.Options(), Queues: []string{"safe", "plain"}, Logger: slog.New(slog.NewTextHandler(logged, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	worker := newWorker(t, Config{Redis: server.Options(), Queues: []string{"safe", "plain"}, Logger: slog.New(slog.NewTextHandler(logged, nil))})
 	worker.redis = server.Client()
 	s, err := worker.begin(t.Context())
 	if err != nil {

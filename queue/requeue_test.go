@@ -20,10 +20,7 @@ import (
 // again starts a second worker on the rig's queue, in place of the first.
 func (r *rig) again(t *testing.T) {
 	t.Helper()
-	next, err := New(Config{Redis: r.server.Options(), Queues: []string{r.queue}, Observer: r.seen})
-	if err != nil {
-		t.Fatal(err)
-	}
+	next := newWorker(t, Config{Redis: r.server.Options(), Queues: []string{r.queue}, Observer: r.seen})
 	next.handlers, next.poll = r.worker.handlers, slowestDispatch
 	r.worker = next
 	r.run(t)

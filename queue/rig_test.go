@@ -212,6 +212,16 @@ func startRigAt(t *testing.T, server *redistest.Redis, want int, set limits.Set,
 	return r
 }
 
+// newWorker returns a worker with a configuration that has to be valid.
+func newWorker(t testing.TB, c Config) *Worker {
+	t.Helper()
+	w, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
 func (r *rig) makeWorker(t *testing.T, edit func(*Config)) {
 	t.Helper()
 	config := Config{Redis: r.server.Options(), Queues: []string{r.queue}}
@@ -220,10 +230,7 @@ func (r *rig) makeWorker(t *testing.T, edit func(*Config)) {
 	}
 	r.seen = newCounter()
 	config.Observer = r.seen
-	worker, err := New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	worker := newWorker(t, config)
 	worker.poll = slowestDispatch // tests wait for rounds
 	r.worker = worker
 	Handle(worker, "call", func(ctx context.Context, _ json.RawMessage) error {

@@ -38,10 +38,7 @@ func TestWorkerWithoutQueues(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			worker, err := New(Config{Redis: server.Options()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			worker := newWorker(t, Config{Redis: server.Options()})
 			called := make(chan string, len(test.kinds))
 			for _, kind := range test.kinds {
 				Handle(worker, Kind[letter](kind), func(ctx context.Context, _ letter) error {
@@ -92,10 +89,7 @@ func TestWorkerWithoutQueues(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			worker, err := New(Config{Redis: redistest.Start(t).Options()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			worker := newWorker(t, Config{Redis: redistest.Start(t).Options()})
 			for _, kind := range test.kinds {
 				Handle(worker, Kind[letter](kind), func(context.Context, letter) error { return nil })
 			}

@@ -66,10 +66,7 @@ func TestSharedConcurrency(t *testing.T) {
 	l.enqueue(100, tenants...)
 	f := &flights{ended: map[string]int{}}
 	for range 2 {
-		worker, err := New(Config{Redis: l.options, Queues: []string{"q"}, ShutdownTimeout: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		worker := newWorker(t, Config{Redis: l.options, Queues: []string{"q"}, ShutdownTimeout: time.Second})
 		Handle(worker, "call", f.call)
 		runWorker(t, worker)
 	}

@@ -17,10 +17,7 @@ func TestSilentRedisCutsNoCall(t *testing.T) {
 	t.Parallel() // it measures no time, and takes a while
 	const jobs = 20
 	server := redistest.Start(t)
-	worker, err := New(Config{Redis: server.Options(), Queues: []string{"q"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	worker := newWorker(t, Config{Redis: server.Options(), Queues: []string{"q"}})
 	began, release := make(chan struct{}, 100), make(chan struct{})
 	calls := newLedger()
 	var cut atomic.Int64

@@ -57,10 +57,7 @@ func newSlotMoves(t *testing.T) *slotMoves {
 // work runs a worker of queues whose calls of these kinds are counted.
 func (m *slotMoves) work(queues []string, kinds ...Kind[json.RawMessage]) (stop func()) {
 	m.t.Helper()
-	worker, err := New(Config{Redis: m.cluster.Options(), Queues: queues, Logger: slog.New(slog.NewTextHandler(m.t.Output(), nil))})
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	worker := newWorker(m.t, Config{Redis: m.cluster.Options(), Queues: queues, Logger: slog.New(slog.NewTextHandler(m.t.Output(), nil))})
 	for _, kind := range kinds {
 		Handle(worker, kind, func(ctx context.Context, _ json.RawMessage) error {
 			job, _ := Current(ctx)

@@ -25,10 +25,7 @@ func TestTimedManyForOneSecond(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := newReceiver(jobs)
-		w, err := New(Config{Redis: server.Options(), Queues: []string{"q"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := newWorker(t, Config{Redis: server.Options(), Queues: []string{"q"}})
 		Handle(w, "call", got.handle)
 		enqueueAll(t, client, slices.Repeat([]Job{{Kind: "call", Queue: "q", Tenant: "a", At: at, Payload: json.RawMessage(`{}`)}}, jobs)...)
 		before := commandStats(t, server.Client())

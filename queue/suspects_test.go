@@ -124,10 +124,7 @@ func TestPoisonProcess(t *testing.T) {
 	}
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	defer client.Close()
-	worker, err := New(Config{Redis: &redis.UniversalOptions{Addrs: []string{addr}}, Queues: []string{name}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	worker := newWorker(t, Config{Redis: &redis.UniversalOptions{Addrs: []string{addr}}, Queues: []string{name}})
 	Handle(worker, "call", func(_ context.Context, payload poisonPayload) error {
 		if payload.Poison {
 			os.Exit(poisonExit)

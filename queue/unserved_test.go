@@ -60,10 +60,7 @@ func TestUnservedIsSaid(t *testing.T) {
 	says(inspect.Unserved{Queue: r.queue})
 
 	// A worker with the handler.
-	worker, err := New(Config{Redis: r.server.Options(), Queues: []string{r.queue}, Observer: r.seen})
-	if err != nil {
-		t.Fatal(err)
-	}
+	worker := newWorker(t, Config{Redis: r.server.Options(), Queues: []string{r.queue}, Observer: r.seen})
 	Handle(worker, "other", func(context.Context, json.RawMessage) error { return nil })
 	r.worker = worker
 	r.run(t)

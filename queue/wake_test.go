@@ -258,10 +258,7 @@ func TestWorkersOfDifferentKinds(t *testing.T) {
 	const jobs = 60
 	r := startRig(t, -1, limitsOf(perTenant(200)), nil)
 	seen := newCounter()
-	other, err := New(Config{Redis: r.server.Options(), Queues: []string{r.queue}, Observer: seen})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := newWorker(t, Config{Redis: r.server.Options(), Queues: []string{r.queue}, Observer: seen})
 	Handle(other, "other", func(context.Context, any) error { return nil })
 	mine, theirs := r.run, (&rig{worker: other}).run
 	mine(t)

@@ -173,10 +173,7 @@ func TestStopGivesBackWhatIsHeld(t *testing.T) {
 		t.Errorf("after the stop: %v; want the %d jobs that were not called in their lane", states, left)
 	}
 
-	next, err := New(Config{Redis: r.server.Options(), Queues: []string{r.queue}, Observer: r.seen})
-	if err != nil {
-		t.Fatal(err)
-	}
+	next := newWorker(t, Config{Redis: r.server.Options(), Queues: []string{r.queue}, Observer: r.seen})
 	next.handlers = r.worker.handlers
 	r.worker = next
 	r.run(t)
@@ -572,10 +569,7 @@ func TestPermitsOfDeletedJobsComeBack(t *testing.T) {
 func TestRefusesRedisThatEvicts(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
-	worker, err := New(Config{Redis: server.Options(), Queues: []string{"q"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	worker := newWorker(t, Config{Redis: server.Options(), Queues: []string{"q"}})
 	Handle(worker, "call", func(context.Context, struct{}) error { return nil })
 	if err := worker.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "set maxmemory-policy noeviction") {
 		t.Errorf("Run = %v; want it to refuse and to name the remedy", err)
