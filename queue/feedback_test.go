@@ -12,7 +12,6 @@ import (
 	"github.com/headgate/headgate/internal/test/pacer"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
-	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
@@ -210,14 +209,10 @@ func TestAdaptiveLimit(t *testing.T) {
 	client := r.server.Client()
 	id := r.add(t, nil)
 	task := asynqwire.Key(r.queue, "t:"+id)
-	g := &gate{queue: r.queue, redis: client, limits: &effective.Calendars{Queue: r.queue, Redis: client}, onWake: func() {}}
 	throttle := func() {
 		t.Helper()
 		client.HSet(t.Context(), task, "hg_owner", "o", "state", "active")
-		_, err := g.sendSettle([]settleQuestion{{id: id, owner: "o", tenant: "a", kind: "call", outcome: "free", hold: hold{who: ofTenant, length: time.Minute, reason: "429"}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r.settles(t, settleQuestion{id: id, owner: "o", outcome: "free", hold: hold{who: ofTenant, length: time.Minute, reason: "429"}})
 	}
 	parts := func() string {
 		return client.Get(t.Context(), store.Key(r.queue, "adapt:tenant:a")).Val()

@@ -227,11 +227,9 @@ func TestCrashAfterTheMark(t *testing.T) {
 			c := startChainAt(t, redistest.Own(t), nil)
 			id := c.add(t, withFollowUps)
 			c.hold(t, id, "w")
-			g := &gate{queue: c.queue, redis: c.server.Client()}
 			text := map[string]string{"done": "[1]", "failed": "expired it was\nlate"}[outcome]
-			got, err := g.sendSettle([]settleQuestion{{id: id, owner: "w", tenant: "a", outcome: settlement(outcome), text: text}})
-			if err != nil || got[0] != (settled{mine: true, follow: true}) {
-				t.Fatalf("settle = %+v, %v", got, err)
+			if got := c.settles(t, settleQuestion{id: id, owner: "w", outcome: settlement(outcome), text: text}); got != (settled{mine: true, follow: true}) {
+				t.Fatalf("settle = %+v", got)
 			}
 			c.recover(t, id, "", true)
 			c.run(t)
@@ -479,9 +477,8 @@ func TestFollowUpsThatCannotBeChecked(t *testing.T) {
 	ctx, client := t.Context(), c.server.Client()
 	id := c.add(t, withFollowUps)
 	c.hold(t, id, "w")
-	g := &gate{queue: c.queue, redis: c.server.Client()}
-	if got, err := g.sendSettle([]settleQuestion{{id: id, owner: "w", tenant: "a", outcome: settleDone}}); err != nil || !got[0].follow {
-		t.Fatalf("settle = %+v, %v", got, err)
+	if got := c.settles(t, settleQuestion{id: id, owner: "w", outcome: settleDone}); !got.follow {
+		t.Fatalf("settle = %+v", got)
 	}
 	if since := c.field(t, id, "hg_followed"); since == "" {
 		t.Error("the end of the call has no time")

@@ -144,12 +144,7 @@ func TestSettleIsFenced(t *testing.T) {
 	client.HSet(ctx, task, "state", "active", "hg_owner", "theirs")
 	settle := func(owner string) bool {
 		t.Helper()
-		g := &gate{queue: r.queue, redis: client}
-		mine, err := g.sendSettle([]settleQuestion{{id: id, owner: owner, tenant: "a", outcome: "done"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return mine[0].mine
+		return r.settles(t, settleQuestion{id: id, owner: owner, outcome: "done"}).mine
 	}
 	if settle("ours") || client.HExists(ctx, task, "hg_done").Val() {
 		t.Error("a job of another worker was settled")

@@ -208,10 +208,9 @@ func TestHeldSlotsAreUsedByAnotherWorker(t *testing.T) {
 		t.Fatalf("slot = %q", given)
 	}
 	// The worker stops and gives the job back with its slot, and others hear of it before that is over.
-	g := &gate{queue: r.queue, redis: client, onWake: func() {}}
-	_, err := g.sendSettle([]settleQuestion{{id: id, owner: r.field(t, id, "hg_owner"), tenant: "a", kind: "call", outcome: "keep", to: "lane"}})
-	if state := r.field(t, id, "state"); err != nil || state != "aggregating" {
-		t.Fatalf("it is %s after the stop, %v", state, err)
+	r.giveBack(t, id)
+	if state := r.field(t, id, "state"); state != "aggregating" {
+		t.Fatalf("it is %s after the stop", state)
 	}
 	hears(t, announced, "")
 	r.release(t, round, 100)
@@ -249,10 +248,9 @@ func TestUnusedSlotIsGivenBack(t *testing.T) {
 	}
 	back := func() {
 		t.Helper()
-		g := &gate{queue: r.queue, redis: client, onWake: func() {}}
-		_, err := g.sendSettle([]settleQuestion{{id: id, owner: r.field(t, id, "hg_owner"), tenant: "a", kind: "call", outcome: "keep", to: "lane"}})
-		if state := r.field(t, id, "state"); err != nil || state != "aggregating" {
-			t.Fatalf("it is %s after the stop, %v", state, err)
+		r.giveBack(t, id)
+		if state := r.field(t, id, "state"); state != "aggregating" {
+			t.Fatalf("it is %s after the stop", state)
 		}
 	}
 	replan := func() {
