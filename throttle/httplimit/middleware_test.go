@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -432,7 +433,7 @@ func TestLateAnswer(t *testing.T) {
 	server.Pause()
 	problem(t, get(h), 503)
 	server.Resume()
-	eventually(t, "free permit", func() bool { return get(h).StatusCode == 200 })
+	until.Done(t, "a permit is free", func() bool { return get(h).StatusCode == 200 })
 }
 
 // TestRequestEnds holds that a client which goes away says nothing about Redis.
@@ -542,7 +543,7 @@ func TestConcurrency(t *testing.T) {
 				t.Errorf("the first request ended with %d; want %d", status, want)
 			}
 			// A hijacked or aborted answer is there before the handler is done.
-			eventually(t, "permit", func() bool { return peek(t, client, prefix, "", limit).Remaining == 1 })
+			until.Done(t, "the permit comes back", func() bool { return peek(t, client, prefix, "", limit).Remaining == 1 })
 		})
 	}
 }

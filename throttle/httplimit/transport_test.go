@@ -20,6 +20,7 @@ import (
 	"github.com/headgate/headgate/internal/httpcall"
 	"github.com/headgate/headgate/internal/test/pacer"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -261,7 +262,7 @@ func TestCallNotMade(t *testing.T) {
 			if _, err := transport.RoundTrip(newRequest(t, test.url, b)); err == nil {
 				t.Fatal("no error")
 			}
-			eventually(t, "closed body", func() bool { return b.closed.Load() > 0 })
+			until.Done(t, "the body is closed", func() bool { return b.closed.Load() > 0 })
 			if got := peek(t, client, prefix, "", limit).Remaining; got != test.left {
 				t.Errorf("%d permits left; want %d", got, test.left)
 			}
@@ -295,12 +296,12 @@ func TestContextEnds(t *testing.T) {
 		_, err := transport.RoundTrip(newRequest(t, p.URL, b).WithContext(ctx))
 		failed <- err
 	}()
-	eventually(t, "reserved slot", func() bool { return slot() > 30*time.Second })
+	until.Done(t, "a slot is reserved", func() bool { return slot() > 30*time.Second })
 	cancel()
 	if err := <-failed; !errors.Is(err, context.Canceled) || b.closed.Load() == 0 {
 		t.Errorf("error %v, body closed %d times; want the context's and a closed body", err, b.closed.Load())
 	}
-	eventually(t, "slot that was given back", func() bool { return slot() <= 30*time.Second })
+	until.Done(t, "the slot is given back", func() bool { return slot() <= 30*time.Second })
 
 	b = newBody()
 	if _, err := transport.RoundTrip(newRequest(t, p.URL, b).WithContext(ctx)); !errors.Is(err, context.Canceled) || b.closed.Load() == 0 {
@@ -333,8 +334,8 @@ func TestErrorsNameTheirCall(t *testing.T) {
 		_, err := transport.RoundTrip(call)
 		failed <- err
 	}()
-	eventually(t, "reserved slot", func() bool { return peek(t, client, prefix, "", limit).RetryAfter > 30*time.Second })
-	eventually(t, "answer that tells the call", func() bool { s := client.PoolStats(); return s.IdleConns == s.TotalConns })
+	until.Done(t, "a slot is reserved", func() bool { return peek(t, client, prefix, "", limit).RetryAfter > 30*time.Second })
+	until.Done(t, "Redis has answered", func() bool { s := client.PoolStats(); return s.IdleConns == s.TotalConns })
 	server.Kill()
 	cancel()
 	if err := <-failed; !errors.Is(err, context.Canceled) {
@@ -429,7 +430,7 @@ func TestFarSlot(t *testing.T) {
 	waiting := make(chan error)
 	go func() { waiting <- call(ctx, first) }()
 	host := strings.TrimPrefix(first.URL, "http://")
-	eventually(t, "reserved slot", func() bool {
+	until.Done(t, "a slot is reserved", func() bool {
 		// Company for the limit: together they have the buckets of several.
 		return peek(t, client, prefix, host, limit, perHour("company", 1)).RetryAfter > 30*time.Second
 	})
