@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -128,10 +127,7 @@ func TestChangesWithoutANode(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	file := filepath.Join(t.TempDir(), "limits.yaml")
-	if err := os.WriteFile(file, []byte("queues: {"+name+": {kinds: [call], partitions: 8, max_backlog: 5}}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := put(t, filepath.Join(t.TempDir(), "limits.yaml"), "queues: {"+name+": {kinds: [call], partitions: 8, max_backlog: 5}}")
 	gone.Kill()
 	url := "redis+cluster://" + strings.Join(cluster.Options().Addrs, ",")
 	parts, jobs := fmt.Sprintf(" %d of its 8 partitions", away), fmt.Sprintf("at least %d jobs", reached)

@@ -196,9 +196,7 @@ func TestBulk(t *testing.T) {
 		`{"kind":"call","tenant":"a","payload":{}} {"kind":"call"}`,
 		`{"payload":"` + strings.Repeat("x", jobline.MaxLine) + `"}`,
 	}
-	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(t, path, strings.Join(lines, "\n"))
 	out, errText, code := enqueue(t, "", "bulk", "--redis", url, "--json", path)
 	var told bulkRun
 	if err := json.Unmarshal([]byte(out), &told); err != nil || code != exitPartial || told.Accepted != 3 || told.Rejected != 9 || told.Lines != 12 {
@@ -224,9 +222,7 @@ func TestBulk(t *testing.T) {
 		t.Errorf("%d jobs wait, want 2 and one scheduled", n)
 	}
 
-	if err := os.WriteFile(path, []byte(lines[0]+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(t, path, lines[0]+"\n")
 	if _, errText, code := enqueue(t, "", "bulk", "--redis", url, path); code != exitOK {
 		t.Error(errText)
 	}
@@ -237,16 +233,12 @@ func TestBulk(t *testing.T) {
 
 func TestBulkCSV(t *testing.T) {
 	url, client := own(t)
-	path := filepath.Join(t.TempDir(), "jobs.CSV")
-	text := "\uFEFFtenant,payload.url,payload.method,cost,attributes.domain\n" +
-		"a,http://x/1,POST,2,example.com\n" +
-		"b,\"http://x/2\",,,\n" +
-		"c,ftp://x,,,\n" +
-		"d,http://x/3\n" +
-		"e,http://x/4,,zero,\n"
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := put(t, filepath.Join(t.TempDir(), "jobs.CSV"), "\uFEFFtenant,payload.url,payload.method,cost,attributes.domain\n"+
+		"a,http://x/1,POST,2,example.com\n"+
+		"b,\"http://x/2\",,,\n"+
+		"c,ftp://x,,,\n"+
+		"d,http://x/3\n"+
+		"e,http://x/4,,zero,\n")
 	out, errText, code := enqueue(t, "", "bulk", "--redis", url, "--kind", "webhook", path)
 	if code != exitPartial || !strings.Contains(out, "2 accepted, 0 known already, 3 rejected") {
 		t.Errorf("%s %s exit %d", out, errText, code)
@@ -260,9 +252,7 @@ func TestBulkCSV(t *testing.T) {
 		t.Errorf("%d jobs wait", n)
 	}
 	for name, header := range map[string]string{"unknown": "tennant,payload", "twice": "tenant,tenant", "empty": ""} {
-		if err := os.WriteFile(path, []byte(header), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		put(t, path, header)
 		if _, errText, code := enqueue(t, "", "bulk", "--redis", url, path); code != exitUsage {
 			t.Errorf("header %s: %s, exit %d", name, errText, code)
 		}

@@ -41,11 +41,8 @@ func TestLimitsCheck(t *testing.T) {
 	if out, errText, code := enqueue(t, "", "limits", "check", "../../../../limits.yaml"); code != exitOK || !strings.HasPrefix(out, "../../../../limits.yaml: ok: 2 queues, 8 limits, ") {
 		t.Errorf("the sample: %q, %q, exit %d", out, errText, code)
 	}
-	doubtful := filepath.Join(t.TempDir(), "limits.yaml")
-	const text = "queues: {email: {limits: [{name: a, algorithm: leaky_bucket, rate: 1/s, per: [tenannt, region, host]}]}}"
-	if err := os.WriteFile(doubtful, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	doubtful := put(t, filepath.Join(t.TempDir(), "limits.yaml"),
+		"queues: {email: {limits: [{name: a, algorithm: leaky_bucket, rate: 1/s, per: [tenannt, region, host]}]}}")
 	const warning = `queues.email.limits[0].per: jobs have "tenannt" only if they bring it; did you mean "tenant"?`
 	if out, errText, code := enqueue(t, "", "limits", "check", doubtful); code != exitOK || errText != doubtful+": warning: "+warning+"\n" || !strings.Contains(out, ": ok: 1 queue, 1 limit, ") {
 		t.Errorf("a doubtful attribute: %q, %q, exit %d", out, errText, code)
@@ -63,12 +60,7 @@ func TestLimitsGoRound(t *testing.T) {
 	t.Setenv("USER", "ann")
 	url, client := own(t)
 	file := filepath.Join(t.TempDir(), "limits.yaml")
-	write := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	write := func(text string) { put(t, file, text) }
 	step := func(code int, want []string, args ...string) string {
 		t.Helper()
 		out, errText, got := enqueue(t, "", append(args, "--redis", url)...)

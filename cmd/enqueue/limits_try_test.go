@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,13 +14,7 @@ import (
 // TestLimitsTry: the command says how jobs would have waited, as tables and as JSON, and what it cannot try.
 func TestLimitsTry(t *testing.T) {
 	url, client := own(t)
-	file := func(text string) string {
-		path := filepath.Join(t.TempDir(), "limits.yaml")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
+	file := func(text string) string { return put(t, filepath.Join(t.TempDir(), "limits.yaml"), text) }
 	const queue = `  %s:
     kinds: [%s]
     limits:

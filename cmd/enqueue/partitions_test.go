@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -44,11 +43,7 @@ func printed(t *testing.T, n int) (all []string) {
 	redistest.Serve(server.Client(), "calls", "call", "other")
 	dir := t.TempDir()
 	t.Chdir(dir)
-	write := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	write := func(name, text string) { put(t, filepath.Join(dir, name), text) }
 	const file = `queues:
   calls:
     kinds: [call, other]
