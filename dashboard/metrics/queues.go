@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/headgate/headgate/internal/fanout"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/validation"
 )
@@ -26,13 +27,17 @@ type Queues struct {
 // that serves the queues: aggregate them with max, not sum. Redis is read at most once a second,
 // regardless of the number of scrapes.
 func (m *Metrics) Queues(q Queues) {
-	m.Serve(q.Names...)
+	for _, name := range q.Names {
+		m.begin(name)
+	}
 	m.registry.MustRegister(&queues{Queues: q, numbers: &shared[numbers]{read: q.numbers}, forecasts: &shared[map[string]forecast]{read: q.forecasts}})
 }
 
 const (
-	// The timeout for reading the numbers; after it, a scrape reports that Redis does not answer.
+	// The timeout for reading the numbers. A scrape waits a little longer, for those of nodes that
+	// answer; after that, it reports that Redis does not answer.
 	numbersBound = 2 * time.Second
+	numbersWait  = numbersBound + numbersBound/4
 
 	// The forecast and the tenants of a queue with many tenants take longer. A scrape waits a second
 	// for them, and then exports the previous ones.
@@ -53,23 +58,37 @@ type numbers struct {
 func (q *Queues) numbers(ctx context.Context) (numbers, error) {
 	ctx, cancel := context.WithTimeout(ctx, numbersBound)
 	defer cancel()
-	n := numbers{queues: map[string]inspect.Gauges{}, away: map[string]int{}}
-	workers, err := q.Inspector.CountWorkers(ctx)
-	if n.workers = workers; err != nil {
-		n.workers = -1
-	}
-	errs := []error{err}
-	n.unserved, err = q.Inspector.UnservedJobs(ctx)
-	errs = append(errs, err)
-	for _, name := range q.Names {
-		gauges, err := q.Inspector.Gauges(ctx, name)
-		if err == nil {
-			n.queues[name] = gauges
+	n := numbers{workers: -1, queues: map[string]inspect.Gauges{}, away: map[string]int{}}
+	// Side by side, because the node of one may hang, and then its client waits longer than ctx.
+	others := make(chan func() error, 2)
+	go func() {
+		workers, err := q.Inspector.CountWorkers(ctx)
+		others <- func() error {
+			if err == nil {
+				n.workers = workers
+			}
+			return err
 		}
-		if away, ok := errors.AsType[*inspect.AwayError](err); ok {
+	}()
+	go func() {
+		jobs, err := q.Inspector.UnservedJobs(ctx)
+		others <- func() error { n.unserved = jobs; return err }
+	}()
+	all, errs := fanout.Ask(ctx, numbersBound, q.Names, q.Inspector.Gauges)
+	for range cap(others) {
+		select {
+		case note := <-others:
+			errs = append(errs, note())
+		case <-ctx.Done():
+			errs = append(errs, ctx.Err())
+		}
+	}
+	for i, name := range q.Names {
+		if errs[i] == nil {
+			n.queues[name] = all[i]
+		} else if away, ok := errors.AsType[*inspect.AwayError](errs[i]); ok {
 			n.away[name] = away.Away
 		}
-		errs = append(errs, err)
 	}
 	return n, errors.Join(errs...)
 }
@@ -85,29 +104,31 @@ type forecast struct {
 func (q *Queues) forecasts(ctx context.Context) (map[string]forecast, error) {
 	ctx, cancel := context.WithTimeout(ctx, forecastsBound)
 	defer cancel()
+	read, errs := fanout.Ask(ctx, forecastsBound/3, q.Names, q.forecast)
 	all := map[string]forecast{}
-	var errs []error
-	for _, name := range q.Names {
-		f := forecast{drain: -1}
-		overview, err := q.Inspector.Overview(ctx, name)
-		if validation.Is(err) {
-			continue // nothing was ever enqueued, and no limits were published
+	for i, name := range q.Names {
+		if errs[i] == nil {
+			all[name] = read[i]
+		} else if validation.Is(errs[i]) {
+			errs[i] = nil // nothing was ever enqueued, and no limits were published
 		}
-		if err == nil {
-			f.allowed, f.unserved = overview.Allowed, overview.UnservedJobs
-			if overview.Waiting == 0 {
-				f.drain = 0
-			} else if !overview.DrainsAt.IsZero() {
-				f.drain = max(overview.DrainsAt.Sub(overview.Now), 0)
-			}
-			f.tenants, err = q.shown(ctx, name)
-		}
-		if err == nil {
-			all[name] = f
-		}
-		errs = append(errs, err)
 	}
 	return all, errors.Join(errs...)
+}
+
+func (q *Queues) forecast(ctx context.Context, name string) (forecast, error) {
+	overview, err := q.Inspector.Overview(ctx, name)
+	if err != nil {
+		return forecast{}, err
+	}
+	f := forecast{drain: -1, allowed: overview.Allowed, unserved: overview.UnservedJobs}
+	if overview.Waiting == 0 {
+		f.drain = 0
+	} else if !overview.DrainsAt.IsZero() {
+		f.drain = max(overview.DrainsAt.Sub(overview.Now), 0)
+	}
+	f.tenants, err = q.shown(ctx, name)
+	return f, err
 }
 
 // shown reads the tenants that have series.
@@ -214,10 +235,12 @@ func (c *queues) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *queues) Collect(out chan<- prometheus.Metric) {
-	n, err := c.numbers.get(numbersBound, 0)
+	n, err := c.numbers.get(numbersWait, 0)
 	var forecasts map[string]forecast
-	if err == nil {
-		forecasts, err = c.forecasts.get(forecastsWait, forecastsBound)
+	if len(n.queues) > 0 {
+		var late error
+		forecasts, late = c.forecasts.get(forecastsWait, forecastsBound)
+		err = errors.Join(err, late)
 	}
 	c.complain(err)
 	if n.queues != nil && n.workers >= 0 {
@@ -234,7 +257,9 @@ func (c *queues) Collect(out chan<- prometheus.Metric) {
 			s.asynq(gauges)
 			f, known := forecasts[name]
 			s.forecast(gauges, f, known)
-			s.gauge(unservedJobs, float64(max(f.unserved, n.unserved[name])))
+			if jobs := max(f.unserved, n.unserved[name]); known || jobs > 0 {
+				s.gauge(unservedJobs, float64(jobs))
+			}
 		}
 	}
 	for name, jobs := range n.unserved {

@@ -26,6 +26,7 @@ import (
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
+	"github.com/headgate/headgate/queue/workers"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -361,6 +362,49 @@ func TestQueuesWhileRedisIsAway(t *testing.T) {
 	until.Done(t, "Redis is back, and its queue is up", up)
 	if text := log.String(); strings.Count(text, "cannot be read") != 1 {
 		t.Errorf("log: %s", text)
+	}
+}
+
+// TestQueuesBesideAMasterAway: while a node of a Cluster does not answer, the queues of others have all their series.
+func TestQueuesBesideAMasterAway(t *testing.T) {
+	redistest.Slow(t)
+	for name, fail := range map[string]func(*redistest.Server){"dies": (*redistest.Server).Kill, "hangs": (*redistest.Server).Pause} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000")
+			client := cluster.Client()
+			owner := func(key string) *redistest.Server { return cluster.Owner(cluster.Slot(key)) }
+			needed := []*redistest.Server{owner("asynq:queues"), owner(workers.ListKey)}
+			named := func(name string, answers bool) string {
+				for slices.Contains(needed, owner("{"+name+"}")) != answers {
+					name += "q"
+				}
+				return name
+			}
+			away, served := named("away", false), named("served", true)
+			for _, name := range []string{away, served} {
+				publish(t, client, name)
+				enqueue(t, client, name, map[string]int{"a": 3})
+			}
+			registry := prometheus.NewRegistry()
+			New(registry).Queues(Queues{
+				Inspector: inspect.New(client), Names: []string{away, served}, Logger: slog.New(slog.DiscardHandler), Tenants: Tenants{Top: 1},
+			})
+			of := func(metric, queue, labels string) string {
+				return fmt.Sprintf("headgate_%s{queue=%q%s}", metric, queue, labels)
+			}
+			until.Done(t, "both queues are shown", func() bool {
+				got := page(t, registry)
+				return got[of("queue_up", away, "")] == 1 && got[of("tenant_backlog_jobs", served, `,tenant="a"`)] == 3
+			})
+			fail(owner("{" + away + "}"))
+			enqueue(t, client, served, map[string]int{"a": 1})
+			until.Done(t, "the other queue is shown as it is", func() bool {
+				got := page(t, registry)
+				_, drains := got[of("drain_seconds", served, "")]
+				return got[of("queue_up", away, "")] == 0 && got[of("backlog_jobs", served, "")] == 4 && got[of("tenant_backlog_jobs", served, `,tenant="a"`)] == 4 && drains
+			})
+		})
 	}
 }
 
