@@ -105,12 +105,14 @@ func (d *Details) Read() any {
 	if d.file != nil {
 		all.LimitsFile = d.file()
 	}
-	for tooLarge(all) {
+	for more := true; more && tooLarge(all); {
+		more = false
 		for i, p := range all.Providers {
 			all.Providers[i].Quotas = p.Quotas[:len(p.Quotas)/2]
+			more = more || len(p.Quotas) > 0
 		}
 	}
-	return all
+	return all // still too large with hundreds of providers: the worker reports none then
 }
 
 // tooLarge reports whether the details are too large to be reported.

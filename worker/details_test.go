@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -55,6 +56,17 @@ func TestDetailsAreBounded(t *testing.T) {
 		if len(p.Quotas) < 5 {
 			t.Errorf("%+v", p)
 		}
+	}
+}
+
+// TestDetailsOfManyProviders: details that cannot be cut any further are returned as they are, and at once.
+func TestDetailsOfManyProviders(t *testing.T) {
+	details := NewDetails(metrics.New(prometheus.NewRegistry()))
+	for i := range 500 {
+		details.AddProvider(fmt.Sprint("kind", i), nil)
+	}
+	if all := details.Read().(api.WorkerDetails); len(all.Providers) != 500 {
+		t.Errorf("%d providers", len(all.Providers))
 	}
 }
 

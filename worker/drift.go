@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/wait"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
 )
@@ -46,18 +47,12 @@ func (d *drift) Err() error {
 
 // Run checks until ctx is done.
 func (d *drift) Run(ctx context.Context) error {
-	ticks := time.NewTicker(driftEvery)
-	defer ticks.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticks.C:
-			if err := d.check(ctx); err != nil && ctx.Err() == nil {
-				d.logger.Debug("the limits in effect cannot be compared with the limits file", "error", err)
-			}
+	for wait.For(ctx, driftEvery) == nil {
+		if err := d.check(ctx); err != nil && ctx.Err() == nil {
+			d.logger.Debug("the limits in effect cannot be compared with the limits file", "error", err)
 		}
 	}
+	return nil
 }
 
 // check compares the limits of the file with those in effect, if either have changed since

@@ -1,11 +1,15 @@
 package worker
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate/internal/test/redistest"
@@ -89,4 +93,36 @@ func TestStartOnFullRedis(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestPeriodicJobThatCannotBeSet: why a periodic job is not set is in the log, once, unless Redis is still full.
+func TestPeriodicJobThatCannotBeSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var log bytes.Buffer
+		full, refused := errors.New("OOM command not allowed"), errors.New("no queue serves it")
+		answers := []error{full, refused, refused, nil}
+		ended := make(chan error)
+		go func() {
+			ended <- setLater(ctx, slog.New(slog.NewTextHandler(&log, nil)), "tick", func(context.Context) error {
+				err := answers[0]
+				answers = answers[1:]
+				return err
+			})
+		}()
+		time.Sleep(10 * driftEvery)
+		synctest.Wait()
+		if text := log.String(); len(answers) > 0 || strings.Count(text, "\n") != 1 || !strings.Contains(text, "periodic=tick error=\"no queue serves it\"") {
+			t.Errorf("%d answers are left; log: %s", len(answers), text)
+		}
+		select {
+		case err := <-ended:
+			t.Errorf("it returned before the program ends: %v", err)
+		default:
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }

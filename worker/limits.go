@@ -29,11 +29,14 @@ type fileLimits struct {
 }
 
 // put puts the limits of a file in effect.
-func (f *fileLimits) put(ctx context.Context, set limits.Set) error { return f.putAs(ctx, set, false) }
-
-func (f *fileLimits) putAs(ctx context.Context, set limits.Set, lost bool) error {
+func (f *fileLimits) put(ctx context.Context, set limits.Set) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.putAs(ctx, set, false)
+}
+
+// putAs does it for a caller that holds the mutex.
+func (f *fileLimits) putAs(ctx context.Context, set limits.Set, lost bool) error {
 	adjusted := set
 	if f.adjust != nil {
 		var err error
@@ -65,7 +68,6 @@ func (f *fileLimits) restore(ctx context.Context) error { return f.repeat(ctx, t
 
 func (f *fileLimits) repeat(ctx context.Context, lost bool) error {
 	f.mu.Lock()
-	set := f.set
-	f.mu.Unlock()
-	return f.putAs(ctx, set, lost)
+	defer f.mu.Unlock()
+	return f.putAs(ctx, f.set, lost)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
@@ -17,6 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/server"
 	"github.com/headgate/headgate/internal/settings"
 	"github.com/headgate/headgate/internal/telemetry"
+	"github.com/headgate/headgate/internal/wait"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
@@ -178,7 +178,7 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 		set := func(ctx context.Context) error { return p.Client.SetPeriodic(ctx, job) }
 		if err := set(ctx); redis.IsOOMError(err) {
 			logger.Warn("redis is full: a periodic job is set when it has memory again", "periodic", job.ID)
-			p.Go(func(ctx context.Context) error { return untilRoom(ctx, set) })
+			p.Go(func(ctx context.Context) error { return setLater(ctx, logger, job.ID, set) })
 		} else if err != nil {
 			return fmt.Errorf("periodic job %q: %w", job.ID, err)
 		}
@@ -191,17 +191,17 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 	return nil
 }
 
-// untilRoom repeats what a full Redis rejected, until it succeeds or ctx is done.
-func untilRoom(ctx context.Context, do func(context.Context) error) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(driftEvery):
-		}
-		if do(ctx) == nil {
-			<-ctx.Done() // a part that returns earlier stops the program
-			return nil
+// setLater sets a periodic job that a full Redis rejected, as soon as that is possible, and returns when ctx is done: a
+// part that returns earlier stops the program.
+func setLater(ctx context.Context, logger *slog.Logger, id string, set func(context.Context) error) error {
+	for said := ""; wait.For(ctx, driftEvery) == nil; {
+		err := set(ctx)
+		if err == nil {
+			<-ctx.Done()
+		} else if text := err.Error(); !redis.IsOOMError(err) && ctx.Err() == nil && text != said {
+			said = text
+			logger.Warn("a periodic job cannot be set; retrying", "periodic", id, "error", err)
 		}
 	}
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/wait"
 	"github.com/headgate/headgate/queue/operate"
 )
 
@@ -51,17 +52,10 @@ func (f *refusals) add(r *http.Request, c caller, p *problem) {
 }
 
 func (f *refusals) run(ctx context.Context) {
-	tick := time.NewTicker(refusedWrite)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			f.write(context.WithoutCancel(ctx))
-			return
-		case <-tick.C:
-			f.write(ctx)
-		}
+	for wait.For(ctx, refusedWrite) == nil {
+		f.write(ctx)
 	}
+	f.write(context.WithoutCancel(ctx))
 }
 
 // write writes the refusals recorded since the last call.

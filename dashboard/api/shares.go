@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/fanout"
+	"github.com/headgate/headgate/internal/wait"
 	"github.com/headgate/headgate/queue/inspect"
 )
 
@@ -47,15 +48,9 @@ type sample struct {
 }
 
 func (s *shares) run(ctx context.Context) {
-	tick := time.NewTicker(shareEvery)
-	defer tick.Stop()
-	for {
+	s.read(ctx)
+	for wait.For(ctx, shareEvery) == nil {
 		s.read(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
 	}
 }
 

@@ -60,7 +60,7 @@ func newWatch(a *API) *watch {
 	}
 }
 
-// add opens a stream. It returns nil if too many are open or the server is shutting down.
+// add opens a stream. It returns nil if the server is shutting down.
 func (w *watch) add() *stream {
 	w.mu.Lock()
 	defer w.mu.Unlock()
