@@ -32,13 +32,10 @@ type Metrics struct {
 	trips, tripErrors *prometheus.CounterVec
 	trip              prometheus.Histogram
 
-	breakers   *breakers
-	limitsFile *limitsFile
-
 	begun sync.Map // queues and kinds whose counters exist
 }
 
-// Buckets, in seconds. Jobs are held for at most the half second by which slots are granted in
+// Buckets, in seconds. Jobs are held only for the fraction of a second by which slots are granted in
 // advance, but can wait for days.
 var (
 	shortBuckets    = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}
@@ -102,23 +99,33 @@ func New(registry *prometheus.Registry) *Metrics {
 		trips:      counter("redis_round_trips_total", "Round trips of this worker to Redis, by command, by script, or as one pipeline.", "command"),
 		tripErrors: counter("redis_errors_total", "Round trips that brought no answer, or one that refused them.", "command"),
 		trip:       prometheus.NewHistogram(histogram("redis_round_trip_seconds", "Time that a round trip to Redis took.", shortBuckets)),
-
-		breakers: newBreakers(), limitsFile: newLimitsFile(),
 	}
-	registry.MustRegister(append(all, m.trip, m.breakers, m.limitsFile)...)
+	registry.MustRegister(append(all, m.trip)...)
 	return m
 }
 
-// Serve creates the counters of the queues that the worker serves, with the value 0. Those of a
-// kind are created with its first run.
-func (m *Metrics) Serve(queues ...string) {
-	for _, name := range queues {
-		m.begin(name)
-	}
+// Breakers exports how often a provider or receiver of a kind was held back after repeated
+// failures, read at each scrape; the first one for a kind counts. The only label is the kind, because
+// the hosts of webhooks are chosen by strangers and unlimited in number.
+func (m *Metrics) Breakers(kind string, opened func() uint64) {
+	_ = m.registry.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Namespace: "headgate", Name: "breaker_opened_total",
+		Help:        "Times that calls of this worker failed so often that their provider or receiver was held back.",
+		ConstLabels: prometheus.Labels{"kind": kind},
+	}, func() float64 { return float64(opened()) }))
+}
+
+// LimitsFile exports whether the current limits file is in effect. failed returns why it is not,
+// or nil. Without a limits file there is no such series.
+func (m *Metrics) LimitsFile(failed func() error) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "headgate", Name: "limits_file_failed",
+		Help: "1 when the limits file as it stands was not put in effect, and the limits of before hold; else 0.",
+	}, func() float64 { return truth(failed() != nil) }))
 }
 
 // begin creates the counters of a queue with the value 0, because Prometheus can compute a rate
-// only from a counter that it has scraped before.
+// only from a counter that it has scraped before. Those of a kind are created with its first run.
 func (m *Metrics) begin(name string) {
 	for _, decision := range []string{"sent", "missed", "parked"} {
 		m.gated.WithLabelValues(name, decision)

@@ -76,7 +76,7 @@ func TestCountersBeginAtZero(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
 	m := New(registry)
-	m.Serve("email")
+	m.begin("email")
 	m.Called("email", queue.Called{Kind: "email", Took: time.Second, Answer: lifecycle.AnswerOK})
 	got := page(t, registry)
 	for _, series := range []string{
