@@ -97,10 +97,7 @@ func auditJSON(cmd *cobra.Command, o *options, name string, n int) error {
 	if _, err := selected(cmd.Context(), client, name); err != nil {
 		return err
 	}
-	query := url.Values{"limit": {strconv.Itoa(n)}}
-	if name != "" {
-		query.Set("queue", name)
-	}
+	query := url.Values{"limit": {strconv.Itoa(n)}, "queue": {name}}
 	return printAnswer(cmd.Context(), cmd.OutOrStdout(), client, query, "audit")
 }
 

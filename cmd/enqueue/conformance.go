@@ -61,12 +61,7 @@ Calls are counted while the limits file says "conformance: true" for their queue
 }
 
 func conformanceAsJSON(cmd *cobra.Command, client redis.UniversalClient, q conformanceQuery) error {
-	query := url.Values{"hours": {strconv.Itoa(q.hours)}, "n": {strconv.Itoa(q.n)}}
-	for name, value := range map[string]string{"tenant": q.tenant, "limit": q.limit} {
-		if value != "" {
-			query.Set(name, value)
-		}
-	}
+	query := url.Values{"hours": {strconv.Itoa(q.hours)}, "n": {strconv.Itoa(q.n)}, "tenant": {q.tenant}, "limit": {q.limit}}
 	return printAnswer(cmd.Context(), cmd.OutOrStdout(), client, query, "queues", q.queue, "conformance")
 }
 

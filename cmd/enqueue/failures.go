@@ -41,11 +41,7 @@ func failures(cmd *cobra.Command, o *options, name, tenant string) error {
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	if o.json {
 		return o.withQueue(ctx, name, func(client redis.UniversalClient) error {
-			query := url.Values{}
-			if tenant != "" {
-				query.Set("tenant", tenant)
-			}
-			return printAnswer(ctx, out, client, query, "queues", name, "failures")
+			return printAnswer(ctx, out, client, url.Values{"tenant": {tenant}}, "queues", name, "failures")
 		})
 	}
 	type failed struct {

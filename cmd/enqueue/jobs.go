@@ -57,11 +57,9 @@ their time, and the others newest first.`,
 func jobsList(cmd *cobra.Command, o *options, client redis.UniversalClient, name string, query inspect.JobQuery, limit int) error {
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	if o.json {
-		values := url.Values{"state": {string(query.State)}, "limit": {strconv.Itoa(limit)}}
-		for field, value := range map[string]string{"tenant": query.Tenant, "kind": query.Kind, "reason": query.Reason} {
-			if value != "" {
-				values.Set(field, value)
-			}
+		values := url.Values{
+			"state": {string(query.State)}, "limit": {strconv.Itoa(limit)},
+			"tenant": {query.Tenant}, "kind": {query.Kind}, "reason": {query.Reason},
 		}
 		return printAnswer(ctx, out, client, values, "queues", name, "jobs")
 	}

@@ -80,10 +80,7 @@ func trialAsJSON(cmd *cobra.Command, client redis.UniversalClient, path, queue, 
 	if err != nil {
 		return &program.UsageError{Err: err}
 	}
-	body := map[string]any{"file": string(text), "n": n}
-	if tenant != "" {
-		body["tenant"] = tenant
-	}
+	body := map[string]any{"file": string(text), "tenant": tenant, "n": n}
 	return printChange(cmd.Context(), cmd.OutOrStdout(), client, "", http.MethodPost, nil, body, "queues", queue, "trial")
 }
 

@@ -18,6 +18,6 @@ export default defineConfig({
 		rolldownOptions: { transform: { inject: { jsxElement: ['preact', 'h'], jsxFragment: ['preact', 'Fragment'] } } },
 		reportCompressedSize: false,
 	},
-	server: { host: '127.0.0.1', port: 5173, proxy: { '/api': 'http://127.0.0.1:5174' } },
+	server: { host: '127.0.0.1', port: 5173, proxy: { '/api': 'http://127.0.0.1:8080' } },
 	optimizeDeps: { exclude: ['uplot'] },
 });
