@@ -74,7 +74,8 @@ type leaseAsk struct {
 
 // useful reports whether the ledger has something to do for the ask.
 func (a *leaseAsk) useful() bool {
-	return a.Want > 0 || len(a.Keep) > 0 || a.N != a.had || a.Since > 0 || a.spec.Algorithm == "cc" && a.N > 0 // until the calls end
+	renew := a.spec.Algorithm == "cc" && a.N > 0 || a.spec.Pool && a.N > a.Spent // until the calls end, or have left
+	return a.Want > 0 || len(a.Keep) > 0 || a.N != a.had || a.Since > 0 || renew
 }
 
 // kept is how long the ledger of a budget is kept after its last change: as long as that can matter, and a day more,

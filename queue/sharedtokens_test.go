@@ -10,6 +10,8 @@ import (
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/throttle"
 )
 
 // sharedTokens returns a queue whose partitions share 20 tokens, of which one flows back in an hour.
@@ -138,5 +140,47 @@ func TestExpiredJobAsksForSharedTokens(t *testing.T) {
 	}
 	if faults, err := inspect.Faults(t.Context(), l.client, "q"); err != nil || len(faults) > 0 {
 		t.Errorf("faults %+v, %v", faults, err)
+	}
+}
+
+// TestEndedLeaseIsAskedForAgain: what was leased until a moment that has passed lets no job go, so the partition asks for
+// as much again, although it has not spent it.
+func TestEndedLeaseIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	window := limits.Limit{Unit: "tokens", Name: "tokens", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 20, Period: time.Hour}}
+	for name, limit := range map[string]limits.Limit{"tokens": tokens(20), "quota": window} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Own(t)
+			l := newLeased(t, server, limit)
+			l.costs = map[string]int64{"tokens": 3}
+			l.enqueue(1, l.of("q@2", 1)...)
+			d := (&rig{server: server, queue: "q@2"}).dispatcher()
+			ask := func() leaseAsk {
+				t.Helper()
+				asks, _, _, err := askBuckets(t.Context(), l.client, "q@2", d.limits, 0)
+				if err != nil || len(asks) != 1 {
+					t.Fatalf("it asks %+v, %v", asks, err)
+				}
+				return asks[0]
+			}
+			before := ask()
+			if before.Want != 3 || !before.useful() {
+				t.Fatalf("it asks %+v; want the 3 tokens of its job", before)
+			}
+			now, err := store.Time(t.Context(), l.client, store.Key("q@2", "waiting"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			from, ends := now.UnixMicro(), now.Add(time.Second).UnixMicro()
+			has := map[string][]any{"tokens": {3, ends, 0}, "quota": {3, from, ends}}[name]
+			if _, err := store.GrantScript.Run(t.Context(), l.client, store.ScriptKeys("q@2"), append([]any{"q@2", limit.Name, before.id, 1, 1_000_000, 0, ""}, has...)...); err != nil {
+				t.Fatal(err)
+			}
+			if a := ask(); a.Want != 0 && time.Since(now) < time.Second {
+				t.Errorf("it asks %+v; want nothing more", a)
+			}
+			until(t, "it asks for what it needs", func() bool { a := ask(); return a.Want == 3 && a.useful() })
+		})
 	}
 }

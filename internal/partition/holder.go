@@ -86,6 +86,9 @@ func (h *Holder) Ask(now int64, need Need) Ask {
 		have = a.N
 		if h.counts() {
 			have -= h.spent
+			if now >= h.until {
+				have = 0 // its lease is over
+			}
 		}
 	}
 	if h.Pool {

@@ -150,7 +150,11 @@ func TestLeaseOfAPoolEnds(t *testing.T) {
 	r.now += 3*second + 20_000 // nobody asks meanwhile
 	r.gets(r.b, 3)
 	r.ask(r.b, 0)
-	r.a.Accept(r.l.Ask(r.now, r.a.Ask(r.now, Need{Permits: 3, Weight: 1})))
+	again := r.a.Ask(r.now, Need{Permits: 3, Weight: 1})
+	if again.Want != 3 {
+		t.Errorf("it wants %d permits; want 3, as it may spend none of before", again.Want)
+	}
+	r.a.Accept(r.l.Ask(r.now, again))
 	if r.a.Held() != 0 {
 		t.Errorf("it has %d permits of before", r.a.Held())
 	}

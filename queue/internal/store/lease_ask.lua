@@ -195,7 +195,7 @@ local function tenant_asks(asks)
             local b = bucket(entry, now)
             limit_left(entry.spec, b, now)
             local lane, others = read('SRANDMEMBER', metered(entry)), {}
-            local n, has, permits = first_cost(entry, lane), math.max(0, math.min(b.n, b.keep) - b.spent), 0
+            local n, has, permits = first_cost(entry, lane), lease_over(b, now) and 0 or math.max(0, math.min(b.n, b.keep) - b.spent), 0
             for _, other in ipairs(limits.own) do
               -- Of two budgets, neither waits for the other one's lease.
               local waits = other.asker and not used_up(bucket(other, now))

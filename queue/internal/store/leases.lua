@@ -3,22 +3,25 @@
 -- A library behind limits.lua. internal/partition has the rules: this is its Holder, whose state is the
 -- bucket.
 
+-- lease_over reports whether a quota or a pool may spend nothing any more of what it was leased last.
+local function lease_over(s, now) return now + s.shift >= s.ends end
+
 -- quota_keep is lease_keep for a quota: it returns how many permits the bucket keeps, used ones included,
 -- and how many it had. What was used beyond that is the rest of the quota's. What is too little for the next
 -- call is enough for one of another partition.
-local function quota_keep(s, permits, least)
+local function quota_keep(s, now, permits, least)
   if math.min(s.n, s.keep) - s.spent < least then permits = 0 end
   local keep = math.min(s.keep, permits + s.spent)
   s.dirty = s.dirty or keep < s.keep
   s.keep = keep
   keep = math.max(s.spent, math.min(s.n, keep))
-  return {keep, s.n}, keep - s.spent
+  return {keep, s.n}, lease_over(s, now) and 0 or keep - s.spent
 end
 
 -- pool_keep is lease_keep for a pool. It also returns how many permits calls spent that have left, how many spent ones
 -- came back, since when some did that the ledger may not know of, and the ledger's time.
 local function pool_keep(s, now, permits, least)
-  local keep, have = quota_keep(s, permits, least)
+  local keep, have = quota_keep(s, now, permits, least)
   local spent = s.spent
   for _, one in ipairs(s.leaving) do
     if one.till > now + s.shift then spent = spent - one.n end
@@ -46,7 +49,7 @@ end
 -- keeps, four numbers each: where it begins and ends, each in µs and units; and how many permits they have.
 -- `least` is what the next call takes.
 local function lease_keep(s, now, permits, least)
-  if s.kind == 'quota' then return quota_keep(s, permits, least) end
+  if s.kind == 'quota' then return quota_keep(s, now, permits, least) end
   if s.kind == 'pool' then return pool_keep(s, now, permits, least) end
   local have, keep = 0, {}
   now = now + s.shift
