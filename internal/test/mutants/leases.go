@@ -143,7 +143,7 @@ var leaseMutants = []mutant{
 		"missing condition", "shared limits are in force while the first partition has no jobs", "queue TestIdleFirstPartition",
 	},
 	{
-		"queue/lessor.go", `return a.Want > 0 || len(a.Keep) > 0 || a.N != a.had || a.Since > 0 || a.spec.Algorithm == "cc" && a.N > 0 // until the calls end`, `return a.Want > 0 || len(a.Keep) > 0 || a.spec.Algorithm == "cc" && a.N > 0`,
+		"queue/lessor.go", `return a.Want > 0 || len(a.Keep) > 0 || a.N != a.had || a.Since > 0 || renew`, `return a.Want > 0 || len(a.Keep) > 0 || renew`,
 		"missing write", "what a partition gives back of a quota goes to the others", "queue TestWhatTheLedgerHears",
 	},
 	{
@@ -235,7 +235,7 @@ var leaseMutants = []mutant{
 		"missing write", "what was used of a pool before it was shared is", "queue TestWhatIsUsedWhenPartitionsChange",
 	},
 	{
-		"queue/lessor.go", `return a.Want > 0 || len(a.Keep) > 0 || a.N != a.had || a.Since > 0 || a.spec.Algorithm == "cc" && a.N > 0 // until the calls end`, `return a.Want > 0 || len(a.Keep) > 0 || a.N != a.had || a.spec.Algorithm == "cc" && a.N > 0 // until the calls end`,
+		"queue/lessor.go", `return a.Want > 0 || len(a.Keep) > 0 || a.N != a.had || a.Since > 0 || renew`, `return a.Want > 0 || len(a.Keep) > 0 || a.N != a.had || renew`,
 		"missing condition", "the ledger learns what calls gave back, although their partition has no more jobs", "queue TestUnusedTokensComeBack",
 	},
 	{
@@ -309,5 +309,15 @@ var leaseMutants = []mutant{
 	{
 		"internal/partition/ledger.go", `if name == "" {`, `if name != "-" {`,
 		"clock", "a window of a budget that is over for one queue is over for all", "internal/partition TestClocksThatDiffer",
+	},
+	{
+		"queue/internal/store/leases.lua", `return {keep, s.n}, lease_over(s, now) and 0 or keep - s.spent`, `return {keep, s.n}, keep - s.spent`,
+		"no escape", "a lease that is over is asked for anew",
+		"queue TestEndedLeaseIsAskedForAgain",
+	},
+	{
+		"internal/partition/pool.go", `units := min(n*l.s.Rate.Permit, lacked)`, `units := min(n, lacked/l.s.Rate.Permit) * l.s.Rate.Permit`,
+		"rounding", "tokens of a lease that ended come back to the last part of one",
+		"internal/partition TestLeaseOfAPoolEnds",
 	},
 }
