@@ -388,6 +388,37 @@ func TestCountsOfAsynq(t *testing.T) {
 	}
 }
 
+// TestTasksThatNoWorkerHasSeen: what asynq's client has enqueued for later is found before a worker has given it a lane,
+// also in a queue with partitions, and with an id that looks like one of a job with a key.
+func TestTasksThatNoWorkerHasSeen(t *testing.T) {
+	t.Parallel()
+	for _, partitions := range []int{1, 4} {
+		t.Run(fmt.Sprint(partitions, " partitions"), func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Own(t)
+			set := limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: partitions}}}
+			if err := operate.Publish(t.Context(), server.Client(), set); err != nil {
+				t.Fatal(err)
+			}
+			client, in := asynq.NewClientFromRedisClient(server.Client()), inspect.New(server.Client())
+			for _, id := range []string{"plain", "order:4711"} {
+				if _, err := client.Enqueue(asynq.NewTask("call", nil), asynq.Queue("q"), asynq.TaskID(id), asynq.ProcessIn(time.Hour)); err != nil {
+					t.Fatal(err)
+				}
+				if tenant, kind, err := in.Owner(t.Context(), "q", id); tenant != "default" || kind != "call" || err != nil {
+					t.Errorf("the owner of %s is %q, of kind %q, %v", id, tenant, kind, err)
+				}
+				if e, err := in.Explain(t.Context(), "q", id); e.State != lifecycle.StateScheduled || err != nil {
+					t.Errorf("%s: %+v, %v", id, e, err)
+				}
+			}
+			if _, _, err := in.Owner(t.Context(), "q", "order:none"); !errors.Is(err, lifecycle.ErrNoJob) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestTasksOfAsynqsClient: the options Timeout, Deadline, Unique and Retention of asynq's
 // own client work.
 func TestTasksOfAsynqsClient(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/partition"
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/validation"
 )
@@ -164,22 +165,34 @@ func ReadLayouts(ctx context.Context, client redis.UniversalClient, queues ...st
 }
 
 // FindJob returns the partition and the lane of a job; "" if there is no such job. The id of a job with a
-// key has its tenant, and so its partition. It takes the same commands whether there is such a job or not.
+// key has its tenant, and so its partition. It takes the same commands whether there is such a job or not,
+// except for a task of asynq's client that workers have not seen yet: it is in the first partition, whatever
+// its id is, and has no lane but that to which its message belongs.
 func FindJob(ctx context.Context, client redis.UniversalClient, l partition.Layout, id string) (home, lane string, err error) {
 	homes := l.Names()
 	if tenant, _, named := strings.Cut(id, ":"); named {
 		homes = l.Homes(Unescape(tenant))
+		if !slices.Contains(homes, l.Queue) {
+			homes = append(homes, l.Queue)
+		}
 	}
-	pipe, lanes := client.Pipeline(), make([]*redis.StringCmd, len(homes))
+	pipe, tasks := client.Pipeline(), make([]*redis.SliceCmd, len(homes))
 	for i, home := range homes {
-		lanes[i] = pipe.HGet(ctx, asynqwire.Key(home, "t:"+id), "group")
+		tasks[i] = pipe.HMGet(ctx, asynqwire.Key(home, "t:"+id), "state", "group")
 	}
 	if err := Execute(ctx, pipe); err != nil {
 		return "", "", err
 	}
-	for i, lane := range lanes {
-		if lane.Err() == nil {
-			return homes[i], lane.Val(), nil
+	for i, task := range tasks {
+		if fields := Texts(task.Val()); fields[1] != "" {
+			return homes[i], fields[1], nil
+		} else if fields[0] != "" {
+			message, err := client.HGet(ctx, asynqwire.Key(homes[i], "t:"+id), "msg").Bytes()
+			if err != nil {
+				return "", "", err
+			}
+			m, err := asynqwire.Decode(message)
+			return homes[i], rediskey.Escape(m.Tenant()) + ";kind=" + rediskey.Escape(m.Kind), err
 		}
 	}
 	return "", "", nil
