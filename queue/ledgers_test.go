@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -298,8 +299,7 @@ func TestClockOfALedger(t *testing.T) {
 	knows(worker("alone", nil), false)
 }
 
-// TestManyLedgersBesideASilentSeat: a seat that does not answer holds up the leases of many tenants for no longer than
-// those of one.
+// TestManyLedgersBesideASilentSeat: a seat that does not answer is waited for once, however many tenants have ledgers.
 func TestManyLedgersBesideASilentSeat(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
@@ -308,17 +308,23 @@ func TestManyLedgersBesideASilentSeat(t *testing.T) {
 	if err := clock.start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	client.AddHook(redistest.Silent{Word: seats.Tags(client, "*spend")[2], End: ctx.Done()})
+	seat, waits := seats.Tags(client, "*spend")[2], atomic.Int64{}
+	client.AddHook(redistest.OnRequest(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+		if strings.Contains(fmt.Sprint(cmds), seat) {
+			waits.Add(1)
+		}
+		return send()
+	}))
+	client.AddHook(redistest.Silent{Word: seat, End: ctx.Done()})
 	l := newLessor(partition.Layout{Queue: "q", N: 1}, "w", client, map[string]*redisClock{"q": clock}, nil, time.Minute, newRoles(client, "w"), slog.New(slog.DiscardHandler))
-	asks := make([]leaseAsk, 60) // one after the other would take longer than store.Timeout
+	asks := make([]leaseAsk, 20)
 	for i := range asks {
 		asks[i] = leaseAsk{limit: "spend", tenant: fmt.Sprint("t", i), budget: true, spec: limitlua.Spec{Algorithm: "fw", Permit: 1, Burst: 10, Window: time.Hour.Microseconds()}}
 		asks[i].Ask = partition.Ask{Member: "q", Holder: "q:1", Want: 1, Weight: 1}
 	}
-	began := time.Now()
 	answers, _ := l.lease([][]leaseAsk{asks})
-	if took := time.Since(began); answers[0].err != nil || took > 3*time.Second {
-		t.Errorf("after %v: %v", took, answers[0].err)
+	if n := waits.Load(); answers[0].err != nil || n == 0 || n > 3 { // to read a ledger, and to store it
+		t.Errorf("the seat was asked %d times; %v", n, answers[0].err)
 	}
 	for i, a := range answers[0].all {
 		if a.N == 0 {

@@ -234,9 +234,9 @@ func (c *carrier) put(ctx context.Context, ids []string) error {
 		jobs = map[string][]onItsWay{}
 		for i, place := range store.Texts(places.Val()) {
 			task := tasks[i].Val()
-			tenant, _ := tenantOf(task["group"], task["msg"])
+			tenant, known := tenantOf(task["group"], task["msg"])
 			to := c.to[tenant]
-			if place == "" || to == "" {
+			if place == "" || to == "" || !known { // of a task that is gone, nothing is known
 				continue
 			}
 			delete(task, "hg_permits") // they were given back

@@ -76,13 +76,13 @@ type event struct {
 	bucket *Bucket
 }
 
-func (e event) before(other event) bool { return e.at < other.at }
+func (e event) Before(other event) bool { return e.at < other.at }
 
 // heapOf is a [heap.Interface].
-type heapOf[T interface{ before(other T) bool }] []T
+type heapOf[T interface{ Before(other T) bool }] []T
 
 func (h heapOf[T]) Len() int           { return len(h) }
-func (h heapOf[T]) Less(i, j int) bool { return h[i].before(h[j]) }
+func (h heapOf[T]) Less(i, j int) bool { return h[i].Before(h[j]) }
 func (h heapOf[T]) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
 func (h *heapOf[T]) Push(x any)        { *h = append(*h, x.(T)) }
 func (h *heapOf[T]) Pop() any {
@@ -91,8 +91,8 @@ func (h *heapOf[T]) Pop() any {
 	return last
 }
 
-// before reports whether a lane goes before another that waits for the same permits.
-func (l *Lane) before(other *Lane) bool {
+// Before reports whether a lane goes before another that waits for the same permits.
+func (l *Lane) Before(other *Lane) bool {
 	return l.start < other.start || l.start == other.start && l.at < other.at
 }
 
@@ -115,7 +115,7 @@ func (l *Lane) ahead(other *Lane, now float64) bool {
 	if owed := l.owed(now); owed != other.owed(now) {
 		return owed
 	}
-	return l.before(other)
+	return l.Before(other)
 }
 
 // mayBeOwed returns a time before which a lane is not owed, whatever goes until then; +Inf: nothing is guaranteed to it.
@@ -145,7 +145,7 @@ type later struct {
 	lane *Lane
 }
 
-func (l later) before(other later) bool { return l.from < other.from }
+func (l later) Before(other later) bool { return l.from < other.from }
 
 func (w *line) add(l *Lane) {
 	heap.Push(&w.lanes, l)
