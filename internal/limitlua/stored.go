@@ -63,7 +63,7 @@ func (s Spec) Stored(text string, now int64, windows []int64) (Stored, error) {
 	}
 	switch s.Algorithm {
 	case "fw", "sc":
-		start, end := s.windowAt(now, windows)
+		start, end := s.WindowAt(now, windows)
 		ahead := func() bool { return fields[0] > now && fields[0] <= now+s.Ahead }
 		switch {
 		case strings.HasPrefix(text, "f ") && n == 5 && ahead():
@@ -104,7 +104,7 @@ func (s Spec) Stored(text string, now int64, windows []int64) (Stored, error) {
 // is not in Redis counts as if it was lost then. It is "", a bucket that was never used, if that makes
 // no difference.
 func (s Spec) Lost(at int64, windows []int64) string {
-	switch start, end := s.windowAt(at, windows); {
+	switch start, end := s.WindowAt(at, windows); {
 	case s.Algorithm == "fw" && end > 0:
 		return Window(start, end, s.Burst, at, at)
 	case s.Algorithm == "sc":
@@ -137,8 +137,8 @@ func (s Spec) full() float64 {
 	return float64(max(s.Burst, 1))
 }
 
-// windowAt returns the window around a time; 0, 0 beyond the calendar.
-func (s Spec) windowAt(t int64, windows []int64) (start, end int64) {
+// WindowAt returns the window around a time, of a limit with a calendar out of those windows; 0, 0 if that has none.
+func (s Spec) WindowAt(t int64, windows []int64) (start, end int64) {
 	if s.Window > 0 {
 		start = t - t%s.Window
 		return start, start + s.Window

@@ -218,21 +218,6 @@ func (l *Ledger) taken() int64 {
 	return n
 }
 
-// window returns the window of a quota that holds now, out of those of its calendar; ok is false if that
-// has none.
-func (l *Ledger) window(now int64, calendar []int64) (start, end int64, ok bool) {
-	if l.spec.Window > 0 {
-		start = now - now%l.spec.Window
-		return start, start + l.spec.Window, true
-	}
-	for i := range len(calendar) - 1 {
-		if calendar[i] <= now && now < calendar[i+1] {
-			return calendar[i], calendar[i+1], true
-		}
-	}
-	return 0, 0, false
-}
-
 // Ask is what a holder tells a ledger, and what it would like to have. [Holder.Ask] makes it.
 type Ask struct {
 	Member  string  `json:"member"`  // the name of the partition's queue, or of a queue that shares the limit
@@ -318,18 +303,15 @@ func (l *Ledger) Ask(now int64, a Ask) Answer {
 			l.askStock(now, acc, &a)
 		}
 	}
-	answer := Answer{Version: acc.Version, Spans: slices.SortedFunc(slices.Values(acc.Spans), byTime), N: acc.N}
-	switch Family(l.spec) {
-	case "rate":
+	answer := Answer{
+		Version: acc.Version, Spans: slices.SortedFunc(slices.Values(acc.Spans), byTime),
+		N: acc.N, Back: acc.Back, Until: acc.Until, Fair: acc.Fair,
+	}
+	if l.spec.Algorithm != "cc" {
 		answer.Share, answer.Used = shareOf(l.s.Claims, a.Member), l.used(now, a.Ahead)
-	case "pool":
-		answer.Share, answer.Used = shareOf(l.s.Claims, a.Member), l.used(now, a.Ahead)
-		answer.Until, answer.Back = acc.Until, acc.Back
-	case "fw":
-		answer.Share, answer.Used = shareOf(l.s.Claims, a.Member), l.used(now, a.Ahead)
+	}
+	if l.spec.Algorithm == "fw" {
 		answer.From, answer.Until = l.s.Start, l.s.End
-	case "cc":
-		answer.Until, answer.Fair = acc.Until, acc.Fair
 	}
 	if acc.Over {
 		answer.Used = 1
@@ -461,8 +443,8 @@ type clock struct {
 // turn goes on to another window of a quota. If that is not the next one, because the quota was changed or
 // the clock set back, what was leased counts against it.
 func (l *Ledger) turn(now int64, calendar []int64) {
-	start, end, ok := l.window(now, calendar)
-	if !ok || start == l.s.Start && end == l.s.End {
+	start, end := l.spec.WindowAt(now, calendar)
+	if end == 0 || start == l.s.Start && end == l.s.End {
 		return
 	}
 	used := l.taken()
