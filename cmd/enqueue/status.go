@@ -107,25 +107,6 @@ type queueStatus struct {
 	archived map[string]int64 // by tenant
 }
 
-// eachTenant lists the tenants of a queue by name.
-func eachTenant(ctx context.Context, inspector *inspect.Inspector, name string, only inspect.TenantFilter, do func(inspect.TenantRow) error) error {
-	q := inspect.TenantQuery{Only: only, Sort: inspect.ByTenant, Ascending: true, Limit: 200}
-	for {
-		page, err := inspector.ListTenants(ctx, name, q)
-		if err != nil {
-			return err
-		}
-		for _, row := range page.Tenants {
-			if err := do(row); err != nil {
-				return err
-			}
-		}
-		if q.Offset += len(page.Tenants); len(page.Tenants) < q.Limit {
-			return nil
-		}
-	}
-}
-
 func status(ctx context.Context, o *options, name string, top int, out io.Writer) error {
 	if o.json {
 		return statusJSON(ctx, o, name, out)
@@ -221,21 +202,15 @@ func readStatus(ctx context.Context, client redis.UniversalClient, name string, 
 	if s.archived, err = inspector.FailedByTenant(ctx, name); err != nil {
 		return s, err
 	}
-	q := inspect.TenantQuery{Sort: inspect.ByWaiting, Limit: inspect.MaxTenants}
 	missing := maps.Clone(s.archived)
-	for more := true; more && (top == 0 || len(s.tenants) < top); q.Offset += q.Limit {
-		if top > 0 {
-			q.Limit = min(top-len(s.tenants), inspect.MaxTenants)
-		}
-		page, err := inspector.ListTenants(ctx, name, q)
+	for t, err := range inspector.Tenants(ctx, name, inspect.TenantQuery{Sort: inspect.ByWaiting, Limit: min(top, inspect.MaxTenants)}) {
 		if err != nil {
 			return s, err
 		}
-		for _, row := range page.Tenants {
-			delete(missing, row.Tenant)
+		delete(missing, t.Tenant)
+		if s.tenants = append(s.tenants, t); len(s.tenants) == top {
+			break
 		}
-		s.tenants = append(s.tenants, page.Tenants...)
-		more = len(page.Tenants) == q.Limit
 	}
 	// The queue forgets tenants without waiting and completed jobs, but not their archived ones.
 	for _, tenant := range slices.Sorted(maps.Keys(missing)) {

@@ -61,7 +61,10 @@ func tenants(cmd *cobra.Command, o *options, name string, only inspect.TenantFil
 // tenantRows are the lines of a queue's tenants.
 func tenantRows(ctx context.Context, client redis.UniversalClient, name string, only inspect.TenantFilter) (string, error) {
 	var rows strings.Builder
-	err := eachTenant(ctx, inspect.New(client), name, only, func(t inspect.TenantRow) error {
+	for t, err := range inspect.New(client).Tenants(ctx, name, inspect.TenantQuery{Only: only, Sort: inspect.ByTenant, Ascending: true}) {
+		if err != nil {
+			return "", err
+		}
 		var paused, changed []string
 		for _, p := range t.Pauses {
 			text := p.Text(time.Now())
@@ -72,16 +75,15 @@ func tenantRows(ctx context.Context, client redis.UniversalClient, name string, 
 		}
 		overrides, err := overridesOf(ctx, client, name, t)
 		if err != nil {
-			return err
+			return "", err
 		}
 		for _, f := range overrides {
 			changed = append(changed, f.Name+" "+f.String())
 		}
 		fmt.Fprintf(&rows, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", name, printable(t.Tenant), t.Waiting, t.Done, keeps(t.Stored, t.StoredBytes), strconv.FormatFloat(t.Weight, 'g', -1, 64),
 			printable(cmp.Or(strings.Join(paused, "; "), "-")), cmp.Or(strings.Join(changed, "; "), "-"))
-		return nil
-	})
-	return rows.String(), err
+	}
+	return rows.String(), nil
 }
 
 // tenantsJSON prints all pages of a queue's tenants as one.

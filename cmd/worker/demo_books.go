@@ -112,19 +112,13 @@ func (d *demo) books(ctx context.Context) (books, error) {
 // terminal may have made any number of tenants.
 func doneOf(ctx context.Context, inspector *inspect.Inspector, name string) (map[string]int64, error) {
 	done := map[string]int64{}
-	q := inspect.TenantQuery{Sort: inspect.ByTenant, Ascending: true, Limit: 200}
-	for {
-		page, err := inspector.ListTenants(ctx, name, q)
+	for t, err := range inspector.Tenants(ctx, name, inspect.TenantQuery{Sort: inspect.ByTenant, Ascending: true}) {
 		if err != nil {
 			return nil, err
 		}
-		for _, t := range page.Tenants {
-			done[t.Tenant] = t.Done
-		}
-		if q.Offset += len(page.Tenants); len(page.Tenants) < q.Limit {
-			return done, nil
-		}
+		done[t.Tenant] = t.Done
 	}
+	return done, nil
 }
 
 // seen is how many calls of jobs the provider of a kind accepted, by tenant. Calls

@@ -342,7 +342,7 @@ func TestNoOracle(t *testing.T) {
 		if i := strings.Index(words, `"request`); i > 0 && words[:i] != otherWords[:i] || i < 0 && words != otherWords {
 			t.Errorf("%s %s: %s\nand %s", ask[0], ask[1], words, otherWords)
 		}
-		if cost != "hget" || otherCost != "hget" {
+		if cost != "hmget" || otherCost != "hmget" {
 			t.Errorf("%s %s: Redis is asked %q for another's job, and %q for none", ask[0], ask[1], cost, otherCost)
 		}
 	}

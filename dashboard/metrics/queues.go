@@ -43,8 +43,6 @@ const (
 	// for them, and then exports the previous ones.
 	forecastsBound = 30 * time.Second
 	forecastsWait  = time.Second
-
-	tenantsPage = 200
 )
 
 // numbers are the metrics that can be read quickly.
@@ -134,21 +132,15 @@ func (q *Queues) forecast(ctx context.Context, name string) (forecast, error) {
 // shown reads the tenants that have series.
 func (q *Queues) shown(ctx context.Context, name string) ([]inspect.TenantGauges, error) {
 	var tenants []inspect.TenantGauges
-	seen := map[string]bool{}
-	for offset := 0; offset < q.Tenants.Top; offset += tenantsPage {
-		page, err := q.Inspector.ListTenants(ctx, name, inspect.TenantQuery{Offset: offset, Limit: min(q.Tenants.Top-offset, tenantsPage)})
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range page.Tenants {
-			// The order can change between two pages, so a tenant can be on both.
-			if !seen[t.Tenant] {
-				seen[t.Tenant] = true
-				tenants = append(tenants, inspect.TenantGauges{Tenant: t.Tenant, Waiting: t.Waiting, Done: t.Done, Stored: t.Stored, StoredBytes: t.StoredBytes})
+	if q.Tenants.Top > 0 {
+		for t, err := range q.Inspector.Tenants(ctx, name, inspect.TenantQuery{Limit: min(q.Tenants.Top, inspect.MaxTenants)}) {
+			if err != nil {
+				return nil, err
 			}
-		}
-		if len(page.Tenants) < tenantsPage {
-			break
+			tenants = append(tenants, inspect.TenantGauges{Tenant: t.Tenant, Waiting: t.Waiting, Done: t.Done, Stored: t.Stored, StoredBytes: t.StoredBytes})
+			if len(tenants) == q.Tenants.Top {
+				break
+			}
 		}
 	}
 	named, err := q.Inspector.TenantGauges(ctx, name, q.Tenants.Named)

@@ -77,19 +77,21 @@ func TestRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var fails error
-		var reads, refused int
+		var fails atomic.Pointer[error]
+		var reads, refused atomic.Int64
 		go filewatch.Run(ctx, time.Second, filewatch.Look(path), func() (filewatch.Version, error) {
-			reads++
-			return filewatch.Look(path), fails
-		}, func(error) { refused++ })
-		after := func(what string, text string, err error, leastReads, wantRefused int) {
+			reads.Add(1)
+			return filewatch.Look(path), *fails.Load()
+		}, func(error) { refused.Add(1) })
+		after := func(what string, text string, err error, leastReads, wantRefused int64) {
 			t.Helper()
-			reads, refused, fails = 0, 0, err
+			reads.Store(0)
+			refused.Store(0)
+			fails.Store(&err)
 			write(text)
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
-			if reads < leastReads || refused != wantRefused {
+			if reads, refused := reads.Load(), refused.Load(); reads < leastReads || refused != wantRefused {
 				t.Errorf("%s: read %d times, refused %d times; want at least %d and %d", what, reads, refused, leastReads, wantRefused)
 			}
 		}

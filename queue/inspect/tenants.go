@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"time"
@@ -146,6 +147,31 @@ func (in *Inspector) ListTenants(ctx context.Context, queue string, q TenantQuer
 		return TenantPage{}, fmt.Errorf("tenants of queue %q: %w", queue, err)
 	}
 	return page, nil
+}
+
+// Tenants lists the tenants of [Inspector.ListTenants] in all pages, of q.Limit each; 0 means [MaxTenants]. A tenant comes
+// once, also if the order changes between two pages.
+func (in *Inspector) Tenants(ctx context.Context, queue string, q TenantQuery) iter.Seq2[TenantRow, error] {
+	q.Limit = cmp.Or(q.Limit, MaxTenants)
+	return func(yield func(TenantRow, error) bool) {
+		seen := map[string]bool{}
+		for q := q; ; q.Offset += q.Limit {
+			page, err := in.ListTenants(ctx, queue, q)
+			if err != nil {
+				yield(TenantRow{}, err)
+				return
+			}
+			for _, t := range page.Tenants {
+				if !seen[t.Tenant] && !yield(t, nil) {
+					return
+				}
+				seen[t.Tenant] = true
+			}
+			if len(page.Tenants) < q.Limit {
+				return
+			}
+		}
+	}
 }
 
 // tenantPage merges the orders of the partitions, and reads the tenants of the page in theirs.
