@@ -48,7 +48,9 @@ func answer(ctx context.Context, client redis.UniversalClient, actor, method str
 		b.WriteString("/" + url.PathEscape(word))
 	}
 	text, err := a.Do(ctx, actor, method, b.String(), query, body)
-	if problem, ok := errors.AsType[*api.LocalError](err); ok && problem.Status < http.StatusInternalServerError {
+	if problem, ok := errors.AsType[*api.LocalError](err); ok && problem.Partly() {
+		return nil, partialError{err}
+	} else if ok && problem.Status < http.StatusInternalServerError {
 		return nil, &program.UsageError{Err: err}
 	}
 	return text, err

@@ -140,6 +140,8 @@ func TestChangesWithoutANode(t *testing.T) {
 		{"pause --dry-run", "would hold " + jobs, uncounted, true},
 		{"pause --yes --reason x", "", fmt.Sprintf("pause queue %q:%s may be as before", name, parts), true},
 		{"status", "paused by", "", false},
+		{"pause --yes --reason x --json", "", fmt.Sprintf("for %d of the 8 partitions", away), true},
+		{"resume --yes --reason x --json", "", fmt.Sprintf("for %d of the 8 partitions", away), true},
 		{"resume --yes --reason x", "", fmt.Sprintf("resume queue %q:%s may be as before", name, parts), true},
 		{"cancel --yes --reason x", "cancelled " + fmt.Sprint(reached), "would cancel " + jobs, true},
 		{"retry --yes --reason x", "put back " + fmt.Sprint(reached), "would retry " + jobs, true},

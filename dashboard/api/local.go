@@ -14,8 +14,12 @@ import (
 // LocalError is a problem that [API.Do] was answered with.
 type LocalError struct {
 	Status int // of HTTP
+	Code   string
 	Detail string
 }
+
+// Partly reports whether a change was made in some partitions of a queue, and others do not answer.
+func (e *LocalError) Partly() bool { return e.Code == codePartly }
 
 func (e *LocalError) Error() string { return e.Detail }
 
@@ -46,11 +50,11 @@ func (a *API) Do(ctx context.Context, actor, method, path string, query url.Valu
 	out := &recorder{header: http.Header{}}
 	a.admitted(out, withCaller(r, c))
 	if out.status >= 400 {
-		var p struct{ Detail string }
+		var p struct{ Code, Detail string }
 		if json.Unmarshal([]byte(out.body.String()), &p) != nil || p.Detail == "" {
 			p.Detail = http.StatusText(out.status)
 		}
-		return nil, &LocalError{out.status, p.Detail}
+		return nil, &LocalError{out.status, p.Code, p.Detail}
 	}
 	return json.RawMessage(strings.TrimSpace(out.body.String())), nil
 }

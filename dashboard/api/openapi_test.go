@@ -211,7 +211,7 @@ func TestCodes(t *testing.T) {
 	}
 	want := []string{
 		codeInvalid, codeNoQueue, codeNoKey, codeForbidden, codeReadOnly, codeNotFound, codeMethod, codeConflict, codeWrongState, codeTooSlow, codeTooLarge, codeMediaType,
-		codeBacklogFull, codeRedisFull, codeBusy, codeRateLimited, codeInternal, codeUnavailable, codeUnknown,
+		codeBacklogFull, codeRedisFull, codeBusy, codeRateLimited, codeInternal, codeUnavailable, codePartly, codeUnknown,
 	}
 	if got := d.Components.Schemas.Problem.Properties.Code.Enum; !slices.Equal(got, want) {
 		t.Errorf("%s\nwant %s", fmt.Sprint(got), fmt.Sprint(want))

@@ -63,6 +63,7 @@ const (
 	codeInternal    = "internal"     // 500
 	codeRedisFull   = "redis_full"   // 503: Redis has no memory for more jobs
 	codeUnavailable = "unavailable"  // 503: Redis does not answer. No job was enqueued; an operator's change may have been made
+	codePartly      = "partly"       // 503: an operator's change was made in some partitions of the queue, and others do not answer
 	codeUnknown     = "unknown"      // 504: it may have been done
 )
 
@@ -150,6 +151,7 @@ func unsure(err error) error {
 	}
 	p.Detail = "Redis does not answer. The change may have been made all the same, or in part: look, or repeat the request."
 	if part, ok := errors.AsType[*operate.PartialError](err); ok && part.Away < part.Partitions {
+		p.Code = codePartly
 		p.Detail = fmt.Sprintf("Redis does not answer for %d of the %d partitions of the queue, which may be as before, or changed in part. The change was made in the others: repeat the request later.", part.Away, part.Partitions)
 	}
 	return p
