@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/fdtable"
 	"github.com/headgate/headgate/internal/redisclient"
 	"github.com/headgate/headgate/queue/encryption"
 )
@@ -172,6 +173,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	for _, h := range w.handlers {
 		h.call = w.around(h.fn)
 	}
+	fdtable.Grow(2 * w.config.Concurrency) // a connection for each call, as many idle ones, and a few of Redis
 	w.redis = redisclient.New(w.config.Redis)
 	defer w.redis.Close()
 	w.redis.AddHook(roundTrips{w.observer})

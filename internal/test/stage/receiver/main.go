@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/clients/sandbox"
+	"github.com/headgate/headgate/internal/fdtable"
 )
 
 func main() {
@@ -29,6 +30,7 @@ func main() {
 }
 
 func run() error {
+	fdtable.Grow(8192)       // it would stand still when it has the 256th connection, and the 512th, and so on
 	var trickle atomic.Int64 // ms for each byte of an answer
 	provider, err := sandbox.NewHTTP(sandbox.Config{Answer: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
