@@ -120,7 +120,7 @@ func (m *Metrics) Breakers(kind string, opened func() uint64) {
 func (m *Metrics) LimitsFile(failed func() error) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: "headgate", Name: "limits_file_failed",
-		Help: "1 when the limits file as it stands was not put in effect, and the limits of before hold; else 0.",
+		Help: "1 when the limits file as it stands was not put in effect, and the earlier limits still apply; else 0.",
 	}, func() float64 { return truth(failed() != nil) }))
 }
 
