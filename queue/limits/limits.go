@@ -202,10 +202,10 @@ func (t Tenant) GuaranteeParts() int64 { return int64(math.Round(t.Guarantee * G
 
 // Change replaces the parts of a limit that are not nil.
 type Change struct {
-	Rate        *throttle.Rate `json:"rate,omitempty"`
-	Burst       *int64         `json:"burst,omitempty"`
-	Capacity    *int64         `json:"capacity,omitempty"`
-	Concurrency *int64         `json:"concurrency,omitempty"`
+	Rate        *throttle.Rate `json:"rate,omitempty" yaml:"rate,omitempty"`
+	Burst       *int64         `json:"burst,omitempty" yaml:"burst,omitempty"`
+	Capacity    *int64         `json:"capacity,omitempty" yaml:"capacity,omitempty"`
+	Concurrency *int64         `json:"concurrency,omitempty" yaml:"concurrency,omitempty"`
 }
 
 // Leased reports whether partitions of a queue can share the limit, because parts of it can be leased to

@@ -2,7 +2,6 @@ package limitsfile
 
 import (
 	"bytes"
-	"maps"
 	"slices"
 	"strings"
 
@@ -43,26 +42,26 @@ func Format(set limits.Set) ([]byte, error) {
 		file.Queues[name] = out
 	}
 	for name, group := range set.Groups {
-		file.Groups[name] = groupText{Limits: changesOf(group.Limits)}
+		file.Groups[name] = groupText{Limits: group.Limits}
 	}
 	for name, t := range set.Tenants {
-		out := tenantText{Weight: t.Weight, Guarantee: percentOf(t.Guarantee), Group: t.Group, SendWindow: t.SendWindow.String(), Partition: t.Partition, Limits: map[string]map[string]changeText{}}
+		out := tenantText{Weight: t.Weight, Guarantee: percentOf(t.Guarantee), Group: t.Group, SendWindow: t.SendWindow.String(), Partition: t.Partition, Limits: map[string]map[string]limits.Change{}}
 		if t.Weight == 1 {
 			out.Weight = 0 // the default
 		}
 		for queue, changes := range t.Limits {
-			for _, limit := range slices.Sorted(maps.Keys(changes)) {
+			for limit, change := range changes {
 				if slices.ContainsFunc(file.Budgets, func(b limitText) bool { return b.Name == limit && slices.Contains(b.Queues, queue) }) {
 					if out.Budgets == nil {
-						out.Budgets = map[string]changeText{}
+						out.Budgets = map[string]limits.Change{}
 					}
-					out.Budgets[limit] = changeOf(changes[limit])
+					out.Budgets[limit] = change
 					continue
 				}
 				if out.Limits[queue] == nil {
-					out.Limits[queue] = map[string]changeText{}
+					out.Limits[queue] = map[string]limits.Change{}
 				}
-				out.Limits[queue][limit] = changeOf(changes[limit])
+				out.Limits[queue][limit] = change
 			}
 		}
 		file.Tenants[name] = out
@@ -99,16 +98,19 @@ type (
 		SendWindows     map[string]string `yaml:"send_windows,omitempty"`
 	}
 	limitText struct {
-		Name       string             `yaml:"name"`
-		Per        []string           `yaml:"per,omitempty,flow"`
-		Algorithm  throttle.Algorithm `yaml:"algorithm"`
-		changeText `yaml:",inline"`
-		Timezone   string      `yaml:"timezone,omitempty"`
-		Unit       string      `yaml:"unit,omitempty"`
-		Adaptive   bool        `yaml:"adaptive,omitempty"`
-		Ramp       rampText    `yaml:"ramp,omitempty,flow"`
-		For        limits.Side `yaml:"for,omitempty"`
-		Queues     []string    `yaml:"queues,omitempty,flow"` // of a budget
+		Name        string             `yaml:"name"`
+		Per         []string           `yaml:"per,omitempty,flow"`
+		Algorithm   throttle.Algorithm `yaml:"algorithm"`
+		Rate        string             `yaml:"rate,omitempty"`
+		Burst       int64              `yaml:"burst,omitempty"`
+		Capacity    int64              `yaml:"capacity,omitempty"`
+		Concurrency int64              `yaml:"concurrency,omitempty"`
+		Timezone    string             `yaml:"timezone,omitempty"`
+		Unit        string             `yaml:"unit,omitempty"`
+		Adaptive    bool               `yaml:"adaptive,omitempty"`
+		Ramp        rampText           `yaml:"ramp,omitempty,flow"`
+		For         limits.Side        `yaml:"for,omitempty"`
+		Queues      []string           `yaml:"queues,omitempty,flow"` // of a budget
 	}
 	rampText struct {
 		From      string `yaml:"from"`
@@ -116,29 +118,25 @@ type (
 		Over      string `yaml:"over"`
 		HoldAbove string `yaml:"hold_above,omitempty"`
 	}
-	changeText struct {
-		Rate        string `yaml:"rate,omitempty"`
-		Burst       int64  `yaml:"burst,omitempty"`
-		Capacity    int64  `yaml:"capacity,omitempty"`
-		Concurrency int64  `yaml:"concurrency,omitempty"`
-	}
 	groupText struct {
-		Limits map[string]map[string]changeText `yaml:"limits,omitempty"`
+		Limits map[string]map[string]limits.Change `yaml:"limits,omitempty"`
 	}
 	tenantText struct {
-		Weight     float64                          `yaml:"weight,omitempty"`
-		Guarantee  string                           `yaml:"guarantee,omitempty"`
-		Group      string                           `yaml:"group,omitempty"`
-		Limits     map[string]map[string]changeText `yaml:"limits,omitempty"`
-		Budgets    map[string]changeText            `yaml:"budgets,omitempty"`
-		SendWindow string                           `yaml:"send_window,omitempty"`
-		Partition  int                              `yaml:"partition,omitempty"`
+		Weight     float64                             `yaml:"weight,omitempty"`
+		Guarantee  string                              `yaml:"guarantee,omitempty"`
+		Group      string                              `yaml:"group,omitempty"`
+		Limits     map[string]map[string]limits.Change `yaml:"limits,omitempty"`
+		Budgets    map[string]limits.Change            `yaml:"budgets,omitempty"`
+		SendWindow string                              `yaml:"send_window,omitempty"`
+		Partition  int                                 `yaml:"partition,omitempty"`
 	}
 )
 
 func limitOf(l limits.Limit) limitText {
-	out := limitText{Name: l.Name, Per: l.Per, Algorithm: l.Algorithm, Unit: l.Unit, Adaptive: l.Adaptive, For: l.For, Queues: l.Queues}
-	out.Burst, out.Capacity, out.Concurrency = l.Burst, l.Capacity, l.Concurrency
+	out := limitText{
+		Name: l.Name, Per: l.Per, Algorithm: l.Algorithm, Burst: l.Burst, Capacity: l.Capacity, Concurrency: l.Concurrency,
+		Unit: l.Unit, Adaptive: l.Adaptive, For: l.For, Queues: l.Queues,
+	}
 	if l.Ramp != nil {
 		out.Ramp = rampText{From: l.Ramp.From.String(), To: l.Rate.String(), Over: l.Ramp.Length()}
 		out.Ramp.HoldAbove = percentOf(l.Ramp.HoldAbove)
@@ -151,34 +149,10 @@ func limitOf(l limits.Limit) limitText {
 	return out
 }
 
-// changesOf is changes by queue and limit.
-func changesOf(all map[string]map[string]limits.Change) map[string]map[string]changeText {
-	out := map[string]map[string]changeText{}
-	for queue, changes := range all {
-		out[queue] = map[string]changeText{}
-		for limit, change := range changes {
-			out[queue][limit] = changeOf(change)
-		}
-	}
-	return out
-}
-
 // percentOf is a part in percent; "" for 0, which is left out.
 func percentOf(part float64) string {
 	if part == 0 {
 		return ""
 	}
 	return limits.Percent(part)
-}
-
-func changeOf(c limits.Change) (out changeText) {
-	if c.Rate != nil {
-		out.Rate = c.Rate.String()
-	}
-	for into, value := range map[*int64]*int64{&out.Burst: c.Burst, &out.Capacity: c.Capacity, &out.Concurrency: c.Concurrency} {
-		if value != nil {
-			*into = *value
-		}
-	}
-	return out
 }
