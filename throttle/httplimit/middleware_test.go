@@ -1,23 +1,19 @@
 package httplimit
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate/internal/test/redistest"
-	"github.com/headgate/headgate/internal/test/until"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -370,250 +366,6 @@ func TestPausedBucket(t *testing.T) {
 	}
 }
 
-func TestFailure(t *testing.T) {
-	t.Parallel()
-	for name, fail := range map[string]func(*redistest.Server){
-		"killed": (*redistest.Server).Kill,
-		"hangs":  (*redistest.Server).Pause,
-	} {
-		for _, concurrent := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, concurrent %v", name, concurrent), func(t *testing.T) {
-				t.Parallel()
-				server := redistest.Start(t)
-				client := patient(t, server)
-				rules := []Rule{{Limit: perHour("user", 1), Key: Everyone}}
-				if concurrent {
-					rules = append(rules, Rule{Limit: atOnce("flying", 5), Key: Everyone})
-				}
-				said := &errorLog{}
-				next := &ok{}
-				make := func(failure Failure) http.Handler {
-					return mustMiddleware(t, client, MiddlewareConfig{
-						Rules: rules, OnFailure: failure, OnError: said.add, Timeout: 30 * time.Millisecond,
-					}).Wrap(next)
-				}
-				open, closed := make(FailOpen), make(FailClosed)
-				fail(server)
-				// With Redis hanging, nothing but the middleware's own timeout ends the wait.
-				for range 3 {
-					resp := get(open)
-					mustOK(t, resp)
-					if resp.Header.Get("RateLimit") != "" || resp.Header.Get("RateLimit-Policy") == "" {
-						t.Errorf("open: %v; want the policy, and no count that nobody knows", resp.Header)
-					}
-				}
-				resp := get(closed)
-				problem(t, resp, 503)
-				if resp.Header.Get("Retry-After") != "5" || resp.Header.Get("RateLimit") != "" {
-					t.Errorf("closed: %v", resp.Header)
-				}
-				if next.count() != 3 || len(said.all()) != 4 {
-					t.Errorf("%d requests got through, errors %v; want 3, and 4 errors", next.count(), said.all())
-				}
-				if name == "hangs" {
-					server.Resume()
-				}
-			})
-		}
-	}
-}
-
-// TestLateAnswer holds that a permit comes back which Redis granted to a request
-// that waited no more.
-func TestLateAnswer(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	client := patient(t, server)
-	limit := atOnce("flying", 1)
-	limit.Lease = time.Second
-	h := mustMiddleware(t, client, MiddlewareConfig{
-		Rules: []Rule{{Limit: limit, Key: Everyone}}, OnFailure: FailClosed, Timeout: 200 * time.Millisecond, OnError: func(*http.Request, error) {},
-	}).Wrap(&ok{})
-	mustOK(t, get(h))
-	server.Pause()
-	problem(t, get(h), 503)
-	server.Resume()
-	until.Done(t, "a permit is free", func() bool { return get(h).StatusCode == 200 })
-}
-
-// TestRequestEnds holds that a client which goes away says nothing about Redis.
-func TestRequestEnds(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	client := patient(t, server)
-	next := &ok{}
-	for _, failure := range []Failure{FailOpen, FailClosed} {
-		h := mustMiddleware(t, client, MiddlewareConfig{Rules: []Rule{{Limit: perHour("all", 100), Key: Everyone}}, OnFailure: failure}).Wrap(next)
-		server.Pause()
-		ctx, cancel := context.WithCancel(t.Context())
-		answered := make(chan *http.Response)
-		go func() { answered <- get(h, func(r *http.Request) { *r = *r.WithContext(ctx) }) }()
-		cancel()
-		problem(t, <-answered, 503)
-
-		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond)
-		problem(t, get(h, func(r *http.Request) { *r = *r.WithContext(ctx) }), 503)
-		cancel()
-		server.Resume()
-	}
-	if next.count() > 0 {
-		t.Error("a request that had ended got through")
-	}
-}
-
-// inside is a handler whose requests wait in it.
-type inside struct {
-	entered chan struct{}
-	leave   chan func(http.ResponseWriter, *http.Request)
-}
-
-func newInside() *inside {
-	return &inside{make(chan struct{}), make(chan func(http.ResponseWriter, *http.Request))}
-}
-
-func (h *inside) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h.entered <- struct{}{}
-	(<-h.leave)(w, r)
-}
-
-func TestConcurrency(t *testing.T) {
-	t.Parallel()
-	client := redistest.Shared(t).Client()
-	hijack := func(w http.ResponseWriter, _ *http.Request) {
-		conn, rw, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		_, _ = rw.WriteString("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
-		_ = rw.Flush()
-	}
-	flush := func(w http.ResponseWriter, _ *http.Request) {
-		control := http.NewResponseController(w)
-		_, _ = io.WriteString(w, "o")
-		if err := errors.Join(control.Flush(), control.SetWriteDeadline(time.Now().Add(time.Hour))); err != nil {
-			t.Error(err)
-		}
-		_, _ = io.WriteString(w, "k")
-	}
-	for name, leave := range map[string]func(http.ResponseWriter, *http.Request){
-		"returns": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") },
-		"flushes": flush,
-		"hijacks": hijack,
-		"panics":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			prefix, limit := prefix(t), atOnce("flying", 1)
-			handler := newInside()
-			m := mustMiddleware(t, client, MiddlewareConfig{Prefix: prefix, Rules: []Rule{{Limit: limit, Key: Everyone}}})
-			var serving sync.WaitGroup // a server does not wait for a request that was hijacked
-			wrapped := m.Wrap(handler)
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				serving.Add(1)
-				defer serving.Done()
-				wrapped.ServeHTTP(w, r)
-			}))
-			defer server.Close()
-			defer server.Client().CloseIdleConnections()
-			defer serving.Wait()
-			ask := func() (int, http.Header) {
-				resp, err := server.Client().Get(server.URL)
-				if err != nil {
-					return 0, nil
-				}
-				defer resp.Body.Close()
-				_, _ = io.Copy(io.Discard, resp.Body)
-				return resp.StatusCode, resp.Header
-			}
-			var first sync.WaitGroup
-			status := 0
-			first.Go(func() { status, _ = ask() })
-			<-handler.entered
-
-			second, header := ask()
-			if second != 429 || header.Get("Retry-After") != "1" || header.Get("RateLimit") != `"flying";r=0` ||
-				header.Get("RateLimit-Policy") != `"flying";q=1;qu="concurrent-requests"` || header.Get("X-RateLimit-Reset") != "" {
-				t.Errorf("while the permit is held: %d %v", second, header)
-			}
-			handler.leave <- leave
-			first.Wait()
-			if want := map[bool]int{true: 0, false: 200}[name == "panics"]; status != want {
-				t.Errorf("the first request ended with %d; want %d", status, want)
-			}
-			// A hijacked or aborted answer is there before the handler is done.
-			until.Done(t, "the permit comes back", func() bool { return peek(t, client, prefix, "", limit).Remaining == 1 })
-		})
-	}
-}
-
-// TestConcurrencyAndRate holds that both are taken together, and what each is
-// given back.
-func TestConcurrencyAndRate(t *testing.T) {
-	t.Parallel()
-	handler := newInside()
-	h := mustMiddleware(t, redistest.Shared(t).Client(), MiddlewareConfig{Rules: []Rule{
-		{Limit: perHour("user", 2), Key: ByUser(userOf)}, {Limit: atOnce("flying", 1), Key: Everyone},
-	}}).Wrap(handler)
-	answers := make(chan *http.Response, 1)
-	ask := func(user string) {
-		go func() { answers <- get(h, with("User", user)) }()
-		<-handler.entered
-	}
-	done := func(http.ResponseWriter, *http.Request) {}
-	ask("ann")
-	if said := problem(t, get(h, with("User", "ann")), 429); fmt.Sprint(said["violated-policies"]) != "[flying]" {
-		t.Errorf("problem %v", said)
-	}
-	handler.leave <- done
-	<-answers
-	ask("ann") // the refused request took nothing of the rate
-	handler.leave <- done
-	if resp := <-answers; resp.Header.Get("X-RateLimit-Remaining") != "0" {
-		t.Errorf("the second request: %v", resp.Header)
-	}
-	if said := problem(t, get(h, with("User", "ann")), 429); fmt.Sprint(said["violated-policies"]) != "[user]" {
-		t.Errorf("problem %v", said)
-	}
-	// Without a user there is the concurrency limit alone.
-	ask("")
-	if said := problem(t, get(h), 429); fmt.Sprint(said["violated-policies"]) != "[flying]" {
-		t.Errorf("problem %v", said)
-	}
-	handler.leave <- done
-	<-answers
-}
-
-// TestRatesAroundConcurrency: a middleware with a concurrency limit asks Redis about each request that a rate refuses,
-// and one with rates alone around it does not.
-func TestRatesAroundConcurrency(t *testing.T) {
-	t.Parallel()
-	client := patient(t, redistest.Shared(t))
-	rate, flight := Rule{Limit: perHour("rate", 1), Key: ByUser(userOf)}, Rule{Limit: atOnce("flight", 1), Key: Everyone}
-	of := func(rules ...Rule) *Middleware { return mustMiddleware(t, client, MiddlewareConfig{Rules: rules}) }
-	sent := &commands{}
-	client.AddHook(sent)
-	for name, test := range map[string]struct {
-		h     http.Handler
-		asked int // about three requests that are refused after one that was
-	}{
-		"together": {of(rate, flight).Wrap(&ok{}), 3},
-		"around":   {of(rate).Wrap(of(flight).Wrap(&ok{})), 0},
-	} {
-		mustOK(t, get(test.h, with("User", "ann")))
-		problem(t, get(test.h, with("User", "ann")), 429)
-		before := sent.count()
-		for range 3 {
-			problem(t, get(test.h, with("User", "ann")), 429)
-		}
-		if asked := sent.count() - before; asked != test.asked {
-			t.Errorf("%s: Redis was asked %d times about 3 requests, want %d", name, asked, test.asked)
-		}
-		mustOK(t, get(test.h, with("User", "bob")))
-	}
-}
-
 func TestMiddlewareConfig(t *testing.T) {
 	client := redistest.Shared(t).Client()
 	good := MiddlewareConfig{Rules: []Rule{{Limit: perHour("a", 1), Key: Everyone}}, OnFailure: FailOpen}
@@ -661,35 +413,6 @@ func TestMiddlewareConfig(t *testing.T) {
 	good.Rules = []Rule{{Limit: leaky, Key: Everyone}}
 	if _, err := NewMiddleware(client, good); err != nil {
 		t.Errorf("a leaky bucket alone: %v", err)
-	}
-}
-
-// TestManyAtOnce runs for the race detector, too: no more get through than the
-// limit holds, whatever combination of rules applies.
-func TestManyAtOnce(t *testing.T) {
-	t.Parallel()
-	next := &ok{}
-	h := mustMiddleware(t, redistest.Shared(t).Client(), MiddlewareConfig{Rules: []Rule{
-		{Limit: perHour("user", 1000), Key: ByUser(userOf)}, {Limit: perHour("ip", 50), Key: ByIP(ClientIP{})}, {Limit: perHour("all", 1000), Key: Everyone},
-	}}).Wrap(next)
-	statuses := map[int]int{}
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	for i := range 200 {
-		all.Go(func() {
-			resp := get(h, func(r *http.Request) {
-				if i%2 == 0 {
-					r.Header.Set("User", "ann")
-				}
-			})
-			mu.Lock()
-			defer mu.Unlock()
-			statuses[resp.StatusCode]++
-		})
-	}
-	all.Wait()
-	if want := map[int]int{200: 50, 429: 150}; !maps.Equal(statuses, want) || next.count() != 50 {
-		t.Errorf("answers %v, %d got through; want %v", statuses, next.count(), want)
 	}
 }
 
