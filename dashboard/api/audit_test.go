@@ -52,7 +52,8 @@ func TestRefusalsHideNoChange(t *testing.T) {
 	}
 }
 
-// TestAuditBesideAQueueAway: the audit has the entries of the queues that answer, and names the others.
+// TestAuditBesideAQueueAway: the audit has the entries of the queues that answer, and names the others; also without
+// the refused requests.
 func TestAuditBesideAQueueAway(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Start(t), nil)
@@ -75,6 +76,11 @@ func TestAuditBesideAQueueAway(t *testing.T) {
 		t.Errorf("%s are away: %s", named, got.body)
 	}
 	r.want(503, "Redis does not answer", "GET", "/audit?queue=gone", "")
+	away.Store(refusedKey)
+	got = r.want(200, `"queue":"gone"`, "GET", "/audit", "")
+	if named := fmt.Sprintf("%q", got.get(t, "away")); named != `[""]` {
+		t.Errorf("%s are away: %s", named, got.body)
+	}
 	away.Store("") // in every command
 	r.want(503, "Redis does not answer", "GET", "/audit", "")
 }

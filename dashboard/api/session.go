@@ -48,8 +48,11 @@ const (
 
 type auditPage struct {
 	Entries []auditJSON `json:"entries"`
-	Away    []string    `json:"away,omitempty"` // queues whose entries are missing; "" for those of keys
+	Away    []string    `json:"away,omitempty"` // queues whose entries are missing; "" for those of keys, and for refused requests
 }
+
+// refusedRequests stands for them among names of queues.
+const refusedRequests = "*"
 
 // audit lists changes and refusals, newest first.
 func (a *API) audit(r *request) (answer, error) {
@@ -69,26 +72,32 @@ func (a *API) audit(r *request) (answer, error) {
 	if !r.caller.all() {
 		most = max(n, maxAudit)
 	}
-	read, errs := fanout.Ask(r.Context(), auditWait, names, func(ctx context.Context, name string) ([]operate.AuditEntry, error) {
+	parts := names
+	if r.caller.all() {
+		parts = append(parts, refusedRequests)
+	}
+	read, errs := fanout.Ask(r.Context(), auditWait, parts, func(ctx context.Context, name string) ([]operate.AuditEntry, error) {
+		if name == refusedRequests {
+			return a.refused.list(ctx, r.param("queue"))
+		}
 		return operate.Audit(ctx, a.config.Redis, name, most)
 	})
 	var changes, refused []operate.AuditEntry
 	var silent []string
-	for i, name := range names {
-		changes = append(changes, read[i]...)
+	for i, name := range parts {
+		if name == refusedRequests {
+			refused, name = read[i], ""
+		} else {
+			changes = append(changes, read[i]...)
+		}
 		if errs[i] == nil {
 			continue
 		}
-		if !away(errs[i]) || !slices.Contains(errs, nil) {
+		if !away(errs[i]) || !slices.Contains(errs[:len(names)], nil) {
 			return answer{}, errs[i]
 		}
-		if r.caller.mayQueue(name) {
+		if r.caller.mayQueue(name) && !slices.Contains(silent, name) {
 			silent = append(silent, name)
-		}
-	}
-	if r.caller.all() {
-		if refused, err = a.refused.list(r.Context(), r.param("queue")); err != nil {
-			return answer{}, err
 		}
 	}
 	changes, refused = r.visible(changes), r.visible(refused)
