@@ -294,7 +294,7 @@ func (g *gate) call(ctx context.Context, h *handler, job *Running, early *decode
 	took, answer := time.Since(began), answerOf(err)
 	g.sending.Add(-1)
 	current.end() // waits for progress that is being written; from here on current does not change
-	cutOff := canceled(ctx, err)
+	cutOff := canceled(ctx, err, h.repeatUnknown)
 	if cutOff {
 		answer = lifecycle.AnswerUnknown
 	}
@@ -308,7 +308,7 @@ func (g *gate) call(ctx context.Context, h *handler, job *Running, early *decode
 		}
 	}()
 	if cutOff {
-		return verdict{outcome: lifecycle.Parked, unsure: true, err: &retryError{err: fmt.Errorf("cut off: %w", err)}}
+		return cut(err)
 	}
 	v = judge(err, job, h, time.Now())
 	if v.hold.who == "" {
@@ -329,7 +329,7 @@ func (g *gate) call(ctx context.Context, h *handler, job *Running, early *decode
 func (g *gate) finish(ctx context.Context, job *Running, v verdict) verdict {
 	question := job.settled(settleFree)
 	question.hold, question.actual, question.told = v.hold, v.actual, v.told
-	if job.Probe && v.answer != "" && !errors.Is(v.err, context.Canceled) {
+	if job.Probe && v.answer != "" && !v.cutOff() {
 		question.probe = "up"
 	}
 	switch {

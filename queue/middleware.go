@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"time"
 
@@ -40,12 +39,12 @@ func (w *Worker) around(h Handler) Handler {
 // OutcomeOf returns the outcome of a handler's error, for middleware that reports it. ctx is
 // the handler's context. A call that timed out or panicked has failed.
 func OutcomeOf(ctx context.Context, err error) lifecycle.Outcome {
-	if canceled(ctx, err) && errors.Is(ctx.Err(), context.Canceled) {
-		return lifecycle.Parked // the worker stopped; the job is called again
-	}
 	current, ok := ctx.Value(callKey{}).(*call)
 	if !ok {
 		current = &call{job: &Running{Attempt: 1, MaxAttempts: store.DefaultMaxAttempts}, handler: &handler{backoff: defaultBackoff}}
+	}
+	if canceled(ctx, err, current.handler.repeatUnknown) {
+		return lifecycle.Parked // the worker stopped; the job is called again
 	}
 	return judge(err, current.job, current.handler, time.Now()).outcome
 }

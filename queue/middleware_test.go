@@ -234,13 +234,21 @@ func TestOutcomeOfRepeatUnknown(t *testing.T) {
 // TestOutcomeOfACallThatWasCutOff: a call that is cut off by the worker's stop has not
 // failed.
 func TestOutcomeOfACallThatWasCutOff(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), callKey{}, &call{job: &Running{Attempt: 1, MaxAttempts: 1}}))
+	may := &handler{backoff: defaultBackoff}
+	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), callKey{}, &call{job: &Running{Attempt: 1, MaxAttempts: 1}, handler: may}))
 	if outcome := OutcomeOf(ctx, context.Canceled); outcome != lifecycle.Archived {
 		t.Errorf("canceled by the handler itself: %s; want archived", outcome)
 	}
 	cancel()
 	if outcome := OutcomeOf(ctx, fmt.Errorf("call: %w", ctx.Err())); outcome != lifecycle.Parked {
 		t.Errorf("cut off: %s; want parked", outcome)
+	}
+	if outcome := OutcomeOf(ctx, unknown{}); outcome != lifecycle.Unknown {
+		t.Errorf("nobody knows what came of a call that must not be repeated: %s; want unknown", outcome)
+	}
+	may.repeatUnknown = true
+	if outcome := OutcomeOf(ctx, unknown{}); outcome != lifecycle.Parked {
+		t.Errorf("nobody knows what came of a call that may be repeated: %s; want parked", outcome)
 	}
 }
 

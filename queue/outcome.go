@@ -248,10 +248,19 @@ var (
 	errCrashed = errors.New("crashed: its workers died during its calls")
 )
 
-// canceled reports whether a call was cut off: its error is a cancellation, and ctx is done.
-func canceled(ctx context.Context, err error) bool {
-	return err != nil && errors.Is(err, context.Canceled) && ctx.Err() != nil
+// canceled reports whether a call was cut off: its ctx was cancelled, and its error says that, or that nobody knows what
+// came of the call, which may be repeated. It has not failed then: that would cost one of its attempts.
+func canceled(ctx context.Context, err error, repeatUnknown bool) bool {
+	return errors.Is(ctx.Err(), context.Canceled) && (errors.Is(err, context.Canceled) || repeatUnknown && says(err, unknownError.Unknown))
 }
+
+// cut is the verdict on a call that was cut off.
+func cut(err error) verdict {
+	return verdict{outcome: lifecycle.Parked, unsure: true, err: &retryError{err: fmt.Errorf("cut off: %w", err)}}
+}
+
+// cutOff reports whether v is that of cut. No job is parked after its call for another reason.
+func (v verdict) cutOff() bool { return v.outcome == lifecycle.Parked && v.unsure }
 
 // answerOf returns the answer that a handler's error stands for; "" if no call was made. It
 // tests the methods in the order of judge.

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -123,6 +124,26 @@ func TestAbandon(t *testing.T) {
 		if state, owner := r.field(t, theirs, "state"), r.field(t, theirs, "hg_owner"); state != "active" || owner != "v:1" {
 			t.Errorf("the job of another worker is %s, of %q", state, owner)
 		}
+	}
+}
+
+// TestStopSpendsNoAttempt: a client whose call is cut off by the worker's stop says that nobody knows what came of it. If
+// it may be repeated, that was not the job's last attempt.
+func TestStopSpendsNoAttempt(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 0, limitsOf(), func(c *Config) { c.ShutdownTimeout = time.Millisecond })
+	called := make(chan struct{})
+	Handle(r.worker, "call", func(ctx context.Context, _ json.RawMessage) error {
+		close(called)
+		<-ctx.Done()
+		return unknown{}
+	}, RepeatUnknown())
+	id := r.add(t, func(j *Job) { j.MaxAttempts = 1 })
+	r.run(t)
+	<-called
+	r.stop()
+	if state, unsure := r.field(t, id, "state"), r.field(t, id, "hg_unsure"); state != "aggregating" || unsure != "1" {
+		t.Errorf("it is %s, unsure %q, archived %v; want it in its lane, unsure", state, unsure, r.archived(t))
 	}
 }
 
