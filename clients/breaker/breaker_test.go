@@ -70,7 +70,7 @@ func TestEvidence(t *testing.T) {
 			b := newBreaker(t, breaker.Config{Failures: 3, Pause: time.Minute})
 			var at []int
 			for i, outcome := range tt.outcomes {
-				got := b.Note("smtp", clients.OfAccount, false, outcome)
+				got := b.Note(t.Context(), "smtp", clients.OfAccount, false, outcome)
 				held, is := errors.AsType[*clients.HeldError](got)
 				if is {
 					at = append(at, i)
@@ -80,7 +80,7 @@ func TestEvidence(t *testing.T) {
 				if is && (!errors.Is(got, outcome) || *held != clients.HeldError{Who: clients.OfAccount, Length: time.Minute, Err: outcome}) {
 					t.Errorf("held %+v", held)
 				}
-				if got := b.Note("other", clients.OfAccount, false, errBad); got != errBad {
+				if got := b.Note(t.Context(), "other", clients.OfAccount, false, errBad); got != errBad {
 					t.Errorf("another provider: %v", got)
 				}
 			}
@@ -95,7 +95,7 @@ func TestEvidence(t *testing.T) {
 func TestProbe(t *testing.T) {
 	b := newBreaker(t, breaker.Config{Failures: 3})
 	for _, outcome := range []error{errDown, errGrey, nil} {
-		_, held := errors.AsType[*clients.HeldError](b.Note("smtp", clients.OfTenant, true, outcome))
+		_, held := errors.AsType[*clients.HeldError](b.Note(t.Context(), "smtp", clients.OfTenant, true, outcome))
 		if held != (outcome == errDown) {
 			t.Errorf("%v: held %v", outcome, held)
 		}
@@ -109,13 +109,13 @@ func TestProbe(t *testing.T) {
 func TestMaxKeys(t *testing.T) {
 	b := newBreaker(t, breaker.Config{Failures: 2, MaxKeys: 10})
 	for i := range 1000 {
-		if err := b.Note(fmt.Sprint(i), clients.OfEndpoint, false, errDown); err != errDown {
+		if err := b.Note(t.Context(), fmt.Sprint(i), clients.OfEndpoint, false, errDown); err != errDown {
 			t.Fatal(err)
 		}
 	}
 	known := 0
 	for i := range 1000 {
-		if err := b.Note(fmt.Sprint(i), clients.OfEndpoint, false, errDown); err != errDown {
+		if err := b.Note(t.Context(), fmt.Sprint(i), clients.OfEndpoint, false, errDown); err != errDown {
 			known++
 		}
 	}
@@ -124,12 +124,27 @@ func TestMaxKeys(t *testing.T) {
 	}
 }
 
+// TestStop: calls that were cut off by the worker's stop say nothing of the provider.
+func TestStop(t *testing.T) {
+	b := newBreaker(t, breaker.Config{Failures: 2})
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	for _, probe := range []bool{false, false, true} {
+		if err := b.Note(stopped, "smtp", clients.OfAccount, probe, errDown); err != errDown {
+			t.Errorf("probe %v: %v", probe, err)
+		}
+	}
+	if err := b.Note(t.Context(), "smtp", clients.OfAccount, false, errDown); err != errDown || b.Opened() != 0 {
+		t.Errorf("the first failure: %v", err)
+	}
+}
+
 func TestNone(t *testing.T) {
 	var none *breaker.Breaker
-	if err := none.Note("x", clients.OfTenant, true, errDown); err != errDown || none.Opened() != 0 {
+	if err := none.Note(t.Context(), "x", clients.OfTenant, true, errDown); err != errDown || none.Opened() != 0 {
 		t.Error(err)
 	}
-	if err := newBreaker(t, breaker.Config{Failures: 1}).Note("", clients.OfTenant, false, errDown); err != errDown {
+	if err := newBreaker(t, breaker.Config{Failures: 1}).Note(t.Context(), "", clients.OfTenant, false, errDown); err != errDown {
 		t.Error(err)
 	}
 }

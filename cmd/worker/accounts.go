@@ -107,13 +107,13 @@ func (c *caller[C]) do(ctx context.Context, call clients.Call, send func(clients
 		if c.common == nil {
 			return clients.Exhausted(clients.KeyPause, &credentials.HeldError{Kind: c.kind, Tenant: clients.Printable(call.Tenant, 100), Reason: "neither it nor the worker has any"})
 		}
-		return c.failures.Note(sharedAccount, clients.OfAccount, probing(ctx), send(call, *c.common))
+		return c.failures.Note(ctx, sharedAccount, clients.OfAccount, probing(ctx), send(call, *c.common))
 	}
 	client, err := c.own.of(secrets, call.Tenant)
 	if err != nil {
 		return clients.Exhausted(clients.KeyPause, clients.NotCalled(fmt.Errorf("%s account of tenant %s: %w", c.kind, clients.Printable(call.Tenant, 100), err)))
 	}
-	return c.failures.Note("account of "+call.Tenant, clients.OfTenant, probing(ctx), ofTenant(send(call, client)))
+	return c.failures.Note(ctx, "account of "+call.Tenant, clients.OfTenant, probing(ctx), ofTenant(send(call, client)))
 }
 
 const sharedAccount = "the worker's account"

@@ -52,7 +52,7 @@ func handlers(w *queue.Worker, c config, store *credentials.Store, gone *endpoin
 		}
 		// What fails for one tenant may work for another: hosts of workflow services are
 		// shared by all their users.
-		return endpoints.Note(call.Tenant+" "+r.Host(), clients.OfEndpoint, probing(ctx), err)
+		return endpoints.Note(ctx, call.Tenant+" "+r.Host(), clients.OfEndpoint, probing(ctx), err)
 	}
 	handle(w, "webhook", unlessGone(gone, hook), queue.Timeout(2*c.WebhookTimeout), queue.RepeatUnknown())
 
