@@ -56,11 +56,17 @@ func listEndpoints(cmd *cobra.Command, o *options, tenant string) error {
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "ID\tTENANT\tHOST\tSINCE\tTRIED AGAIN")
 	for _, e := range all {
-		if tenant != "" && e.Tenant != tenant || !e.Until.After(now) {
+		if tenant != "" && e.Tenant != tenant {
 			continue
 		}
 		list = append(list, e)
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", e.ID, printable(e.Tenant), printable(e.Host), e.Since.Local().Format("2006-01-02 15:04"), when(e.Until, now))
+		tried := when(e.Until, now)
+		if e.Enabled {
+			tried = "enabled; enable it again to wake all of its jobs"
+		} else if !e.Until.After(now) {
+			tried = "by its next job"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", e.ID, printable(e.Tenant), printable(e.Host), e.Since.Local().Format("2006-01-02 15:04"), tried)
 	}
 	if o.json {
 		return json.NewEncoder(cmd.OutOrStdout()).Encode(list)
@@ -80,22 +86,15 @@ func enableEndpoints(cmd *cobra.Command, o *options, who operator, ids []string)
 		return err
 	}
 	defer client.Close()
-	var unknown []error
-	for _, id := range ids {
+	_, err = oneByOne(ids, func(id string) error {
 		woken, ok, err := endpoints.Enable(cmd.Context(), client, id, who.by())
-		switch {
-		case err != nil:
+		if err != nil {
 			return wrong(err)
-		case !ok:
-			unknown = append(unknown, fmt.Errorf("there is no endpoint %.60q; enqueue endpoints list shows them", id))
-			continue
+		} else if !ok {
+			return unknownError{fmt.Errorf("there is no endpoint %.60q; enqueue endpoints list shows them", id)}
 		}
-		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "endpoint %s is called again; %s that waited for it go now\n", printable(id), counted(woken, "job")); err != nil {
-			return err
-		}
-	}
-	if len(unknown) > 0 {
-		return &program.UsageError{Err: oneLine(errors.Join(unknown...))}
-	}
-	return nil
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "endpoint %s is called again; %s that waited for it go now\n", printable(id), counted(woken, "job"))
+		return err
+	})
+	return err
 }

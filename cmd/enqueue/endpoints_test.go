@@ -32,7 +32,8 @@ func TestEndpoints(t *testing.T) {
 	if _, errText, code := enqueue(t, "", "endpoints", "enable", list[0].ID, "--redis", server.URL()); code != exitUsage || !strings.Contains(errText, "--reason: ") {
 		t.Errorf("%s, exit %d", errText, code)
 	}
-	if out, errText, code := enqueue(t, "", "endpoints", "enable", list[0].ID, "--redis", server.URL(), "--reason", "mended"); code != exitOK || !strings.HasSuffix(out, " is called again; 0 jobs that waited for it go now\n") {
+	if out, errText, code := enqueue(t, "", "endpoints", "enable", "none", list[0].ID, "--redis", server.URL(), "--reason", "mended"); code != exitPartial ||
+		!strings.HasSuffix(out, " is called again; 0 jobs that waited for it go now\n") || !strings.Contains(errText, `there is no endpoint "none"`) {
 		t.Errorf("%s %s, exit %d", out, errText, code)
 	}
 	if out, errText, code := enqueue(t, "", "endpoints", "enable", list[0].ID, "--redis", server.URL(), "--reason", "mended"); code != exitUsage || out != "" || !strings.Contains(errText, "there is no endpoint") {

@@ -279,15 +279,13 @@ func entriesCommand(o *options, verb, short, done string, do func(context.Contex
 				return err
 			}
 			defer client.Close()
-			var errs []error
-			for _, id := range args {
+			ids, err := oneByOne(args, func(id string) error {
 				entry, names, ok, err := findPeriodic(ctx, o, client, id)
 				if err != nil {
 					return err
 				}
 				if !ok {
-					errs = append(errs, fmt.Errorf("there is no periodic job %.60q%s", id, check.Suggest(id, names)))
-					continue
+					return unknownError{fmt.Errorf("there is no periodic job %.60q%s", id, check.Suggest(id, names))}
 				}
 				changed, err := do(ctx, client, entry)
 				if err != nil {
@@ -302,14 +300,12 @@ func entriesCommand(o *options, verb, short, done string, do func(context.Contex
 				if !o.json {
 					fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", printable(id), words)
 				}
+				return nil
+			})
+			if o.json && len(ids) > 0 {
+				err = errors.Join(err, json.NewEncoder(cmd.OutOrStdout()).Encode(map[string][]string{done: ids}))
 			}
-			if err := errors.Join(errs...); err != nil {
-				return &program.UsageError{Err: oneLine(err)}
-			}
-			if o.json {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string][]string{done: args})
-			}
-			return nil
+			return err
 		},
 	}
 	who.reasonFlags(cmd)

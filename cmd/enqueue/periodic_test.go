@@ -61,7 +61,7 @@ func TestPeriodic(t *testing.T) {
 	if _, errText, code := periodic("remove", "reprot"); code != exitUsage || !strings.Contains(errText, `there is no periodic job "reprot"; did you mean "report"?`) {
 		t.Errorf("remove: %q %d", errText, code)
 	}
-	if out, errText, code := periodic("remove", "report", "--json"); code != exitOK || out != `{"removed":["report"]}`+"\n" || len(list()) != 1 {
+	if out, errText, code := periodic("remove", "reprot", "report", "--json"); code != exitPartial || out != `{"removed":["report"]}`+"\n" || len(list()) != 1 || !strings.Contains(errText, `"reprot"`) {
 		t.Errorf("remove: %q %q %d", out, errText, code)
 	}
 	if entries := list(); len(entries) != 1 || entries[0].Overlap != queue.OverlapSkip || entries[0].Skipped != 0 || entries[0].LastSkipped != nil {

@@ -28,14 +28,16 @@ import (
 )
 
 const (
-	// Hold is how long an endpoint is not called. Then one job tries it.
+	// Hold is how long an endpoint is not called. Then one job tries it, and another one after Try if nothing came of that.
 	Hold = 24 * time.Hour
+	Try  = time.Minute
 
 	// most is the maximum number of endpoints, so that receivers cannot fill Redis.
 	// Endpoints beyond it are not remembered: each job calls them and gets its own 410.
 	most = 10_000
 
 	hash    = "headgate:endpoints"
+	tryKey  = "headgate:endpoint-try:" // and an id
 	refresh = 5 * time.Second
 	piece   = 500 // fields in one round trip
 )
@@ -48,6 +50,9 @@ type Endpoint struct {
 	Host   string    `json:"host"`
 	Since  time.Time `json:"since"`
 	Until  time.Time `json:"until"` // when it is tried again
+
+	// Enabled says that an operator has enabled the endpoint, and that its jobs are not all awake yet.
+	Enabled bool `json:"enabled,omitempty"`
 }
 
 // ID returns the id of a tenant's endpoint. It ignores the fragment of the URL, which is
@@ -73,23 +78,63 @@ func New(client redis.UniversalClient, logger *slog.Logger) *Store {
 	return &Store{client: client, logger: logger, gone: map[string]Endpoint{}, unsaid: map[string]Endpoint{}}
 }
 
-// Held returns a tenant's endpoint and reports whether it must not be called now. It asks
-// Redis before it says so: the endpoint may have been enabled since the copy was made.
-func (s *Store) Held(ctx context.Context, tenant, url string) (Endpoint, bool) {
+// Held returns a tenant's endpoint that is gone, and the moment at which a call of it may be asked for again; zero if it
+// may be called now. It asks Redis before it says so: the endpoint may have been enabled since the copy was made. If the
+// time is over, it lets one call go, after which [Store.Back] or [Store.Gone] must say what came of it.
+func (s *Store) Held(ctx context.Context, tenant, url string) (gone *Endpoint, again time.Time) {
 	s.mu.Lock()
 	e, ok := s.gone[ID(tenant, url)]
 	_, unsaid := s.unsaid[e.ID]
 	s.mu.Unlock()
-	if !ok || !time.Now().Before(e.Until) {
-		return e, false
+	if !ok {
+		return nil, time.Time{}
 	}
-	if listed, err := s.client.HExists(ctx, hash, e.ID).Result(); err != nil || listed || unsaid {
-		return e, true
+	now := time.Now()
+	listed, err := get(ctx, s.client, e.ID)
+	switch {
+	case err == nil && (listed == nil && !unsaid || listed != nil && listed.Enabled):
+		s.forget(e.ID)
+		return nil, time.Time{}
+	case listed != nil:
+		e = *listed
 	}
+	if now.Before(e.Until) {
+		return &e, e.Until
+	}
+	if mine, err := s.client.SetNX(ctx, tryKey+e.ID, "1", Try).Result(); err != nil || !mine {
+		return &e, now.Add(Try)
+	}
+	return &e, time.Time{}
+}
+
+// Back says that an endpoint answers again: all jobs may call it.
+func (s *Store) Back(ctx context.Context, e Endpoint) {
+	s.forget(e.ID)
+	if err := s.client.HDel(ctx, hash, e.ID).Err(); err != nil {
+		s.logger.Warn("that an endpoint is back is not in Redis; it is tried again in a minute", "endpoint", e.ID, "error", err)
+	}
+}
+
+func (s *Store) forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.gone, e.ID)
-	return e, false
+	delete(s.gone, id)
+	delete(s.unsaid, id)
+}
+
+// get returns an endpoint of the list; nil if it is not there, or cannot be read.
+func get(ctx context.Context, client redis.UniversalClient, id string) (*Endpoint, error) {
+	text, err := client.HGet(ctx, hash, id).Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	e := &Endpoint{}
+	if json.Unmarshal([]byte(text), e) != nil || e.ID != id {
+		return nil, nil
+	}
+	return e, nil
 }
 
 // Gone remembers an endpoint that answered 410, in this worker at once and in all workers
@@ -158,7 +203,7 @@ func (s *Store) read(ctx context.Context) error {
 	}
 	gone, now := map[string]Endpoint{}, time.Now()
 	for _, e := range list {
-		if e.Until.After(now) {
+		if now.Before(e.Until.Add(Hold)) { // else no job has called it for a day
 			gone[e.ID] = e
 			continue
 		}
@@ -203,33 +248,41 @@ func List(ctx context.Context, client redis.UniversalClient) ([]Endpoint, error)
 
 // Enable lets all workers call an endpoint again, wakes the jobs that wait for it, and returns
 // how many. ok is false if the endpoint is not in the list. After an error, Enable can be
-// called again.
+// called again: the endpoint stays in the list until its jobs are awake.
 func Enable(ctx context.Context, client redis.UniversalClient, id string, by operate.Operator) (woken int64, ok bool, err error) {
 	if err := by.Check(); err != nil {
 		return 0, false, err
 	}
-	text, err := client.HGet(ctx, hash, id).Result()
-	if errors.Is(err, redis.Nil) {
-		return 0, false, nil
-	}
-	var e Endpoint
-	if err == nil {
-		err = json.Unmarshal([]byte(text), &e)
-	}
-	if err == nil {
-		err = operate.Record(ctx, client, operate.AuditEntry{Action: "enable", Queue: e.Queue, Tenant: e.Tenant, Endpoint: e.Host, ID: e.ID}, by)
-	}
-	if err == nil {
-		err = client.HDel(ctx, hash, id).Err()
-	}
-	var tally operate.Tally
-	if err == nil {
-		tally, err = operate.Apply(ctx, client, e.Queue, operate.Wake, operate.Filter{Tenant: e.Tenant, Reason: Remedy(e.ID)}, by, nil)
-	}
+	woken, ok, err = enable(ctx, client, id, by)
 	if err != nil {
-		return tally.Jobs, false, fmt.Errorf("enable the endpoint %.40q: %w", id, err)
+		err = fmt.Errorf("enable the endpoint %.40q: %w", id, err)
 	}
-	return tally.Jobs, true, nil
+	return woken, ok, err
+}
+
+func enable(ctx context.Context, client redis.UniversalClient, id string, by operate.Operator) (woken int64, ok bool, err error) {
+	e, err := get(ctx, client, id)
+	if err != nil || e == nil {
+		return 0, false, err
+	}
+	if !e.Enabled {
+		if err := operate.Record(ctx, client, operate.AuditEntry{Action: "enable", Queue: e.Queue, Tenant: e.Tenant, Endpoint: e.Host, ID: e.ID}, by); err != nil {
+			return 0, false, err
+		}
+		e.Enabled = true
+		text, err := json.Marshal(e)
+		if err != nil {
+			return 0, false, err
+		}
+		if err := client.HSet(ctx, hash, id, text).Err(); err != nil {
+			return 0, false, err
+		}
+	}
+	tally, err := operate.Apply(ctx, client, e.Queue, operate.Wake, operate.Filter{Tenant: e.Tenant, Reason: Remedy(e.ID)}, by, nil)
+	if err != nil {
+		return tally.Jobs, false, err
+	}
+	return tally.Jobs, true, client.HDel(ctx, hash, id).Err()
 }
 
 // Remedy returns the words in the error of each waiting job by which people, and Enable, know

@@ -25,8 +25,8 @@ func TestEndpoints(t *testing.T) {
 		if err := s.read(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		_, held := s.Held(t.Context(), tenant, url)
-		return held
+		_, again := s.Held(t.Context(), tenant, url)
+		return !again.IsZero()
 	}
 	if held(here, "acme", url) {
 		t.Error("held before")
@@ -64,30 +64,98 @@ func TestEndpoints(t *testing.T) {
 	}
 	// Their copies still have it.
 	for _, s := range []*Store{here, there} {
-		if _, held := s.Held(t.Context(), "acme", url); held {
+		if gone, again := s.Held(t.Context(), "acme", url); gone != nil || !again.IsZero() {
 			t.Error("held after it was enabled")
 		}
 	}
 }
 
+// TestItsTimeIsOver: after the time, one job tries the endpoint, whose answer is for all.
 func TestItsTimeIsOver(t *testing.T) {
 	client := redistest.Start(t).Client()
+	logger := slog.New(slog.DiscardHandler)
+	over := Endpoint{ID: ID("acme", url), Queue: "webhook", Tenant: "acme", Until: time.Now().Add(-time.Second)}
+	here, there := New(client, logger), New(client, logger)
+	list := func(e Endpoint) {
+		t.Helper()
+		text, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client.HSet(t.Context(), hash, e.ID, text, "other", "not ours")
+		for _, s := range []*Store{here, there} {
+			if err := s.read(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	list(over)
+	gone, again := here.Held(t.Context(), "acme", url)
+	if gone == nil || !again.IsZero() {
+		t.Fatalf("nobody tries it: %+v, %v", gone, again)
+	}
+	for _, s := range []*Store{here, there} {
+		if _, again := s.Held(t.Context(), "acme", url); time.Until(again) <= 0 || time.Until(again) > Try {
+			t.Errorf("the others wait for %v", time.Until(again))
+		}
+	}
+	// Nothing came of it, as if its worker had died.
+	client.Del(t.Context(), tryKey+over.ID)
+	if _, again := there.Held(t.Context(), "acme", url); !again.IsZero() {
+		t.Error("nobody tries it again")
+	}
+	there.Gone(t.Context(), "webhook", "acme", url, "example.com")
+	if _, again := here.Held(t.Context(), "acme", url); time.Until(again) < Hold-time.Minute {
+		t.Errorf("after another 410 it is held for %v", time.Until(again))
+	}
+	list(over)
+	client.Del(t.Context(), tryKey+over.ID)
+	if gone, _ = here.Held(t.Context(), "acme", url); gone == nil {
+		t.Fatal("not tried")
+	}
+	here.Back(t.Context(), *gone)
+	for _, s := range []*Store{here, there} {
+		if gone, again := s.Held(t.Context(), "acme", url); gone != nil || !again.IsZero() {
+			t.Error("held after it answered")
+		}
+	}
+	over.Until = time.Now().Add(-Hold)
+	list(over)
+	if len(here.gone) != 0 || client.HLen(t.Context(), hash).Val() != 1 {
+		t.Error("it is remembered for ever")
+	}
+}
+
+// TestEnableAgain: an endpoint whose jobs could not be woken is called, and can be enabled again.
+func TestEnableAgain(t *testing.T) {
+	client := redistest.Start(t).Client()
 	s := New(client, slog.New(slog.DiscardHandler))
-	e := Endpoint{ID: ID("acme", url), Tenant: "acme", Until: time.Now().Add(-time.Second)}
-	text, err := json.Marshal(e)
+	s.Gone(t.Context(), "webhook", "acme", url, "example.com")
+	id, by := ID("acme", url), operate.Operator{Actor: "ann", Reason: "mended"}
+	if _, _, err := Enable(t.Context(), client, id, by); err == nil {
+		t.Fatal("jobs of a queue that does not exist are woken")
+	}
+	if gone, again := s.Held(t.Context(), "acme", url); gone != nil || !again.IsZero() {
+		t.Error("it is held")
+	}
+	if err := operate.Publish(t.Context(), client, limits.Set{Queues: map[string]limits.Queue{"webhook": {}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := Enable(t.Context(), client, id, by); !ok || err != nil {
+		t.Errorf("%v, %v", ok, err)
+	}
+	entries, err := operate.Audit(t.Context(), client, "webhook", 10)
 	if err != nil {
 		t.Fatal(err)
 	}
-	client.HSet(t.Context(), hash, e.ID, text, "other", "not ours")
-	if err := s.read(t.Context()); err != nil {
-		t.Fatal(err)
+	enabled := 0
+	for _, e := range entries {
+		if e.Action == "enable" {
+			enabled++
+		}
 	}
-	if _, held := s.Held(t.Context(), "acme", url); held || client.HLen(t.Context(), hash).Val() != 1 {
-		t.Error("it is held, or still there")
-	}
-	s.gone[e.ID] = e // and before it is read again
-	if _, held := s.Held(t.Context(), "acme", url); held {
-		t.Error("held")
+	if enabled != 1 {
+		t.Errorf("the audit says %d times that it was enabled", enabled)
 	}
 }
 
@@ -103,14 +171,14 @@ func TestRedisAway(t *testing.T) {
 	if err := s.read(t.Context()); err == nil {
 		t.Error("no error")
 	}
-	if _, held := s.Held(t.Context(), "acme", url); !held {
+	if _, again := s.Held(t.Context(), "acme", url); again.IsZero() {
 		t.Error("not held")
 	}
 	client.Del(t.Context(), hash)
 	if err := s.read(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, held := s.Held(t.Context(), "acme", url); !held || client.HLen(t.Context(), hash).Val() != 1 || len(s.unsaid) != 0 {
+	if _, again := s.Held(t.Context(), "acme", url); again.IsZero() || client.HLen(t.Context(), hash).Val() != 1 || len(s.unsaid) != 0 {
 		t.Error("not told")
 	}
 }
