@@ -321,6 +321,32 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// TestManyTenants: all of them are printed, each once, though they come in pages.
+func TestManyTenants(t *testing.T) {
+	url, client := own(t)
+	var jobs []queue.Job
+	for n := range inspect.MaxTenants + 50 {
+		jobs = append(jobs, queue.Job{Kind: "call", Tenant: fmt.Sprint(n), Payload: struct{}{}})
+	}
+	for _, result := range queue.NewClient(client).EnqueueMany(t.Context(), jobs) {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+	out, errText, code := enqueue(t, "", "tenants", "--queue", "calls", "--redis", url, "--json")
+	var all struct{ Tenants []struct{ Tenant string } }
+	if err := json.Unmarshal([]byte(out), &all); err != nil || code != exitOK {
+		t.Fatalf("%s, exit %d, %v", errText, code, err)
+	}
+	seen := map[string]bool{}
+	for _, one := range all.Tenants {
+		seen[one.Tenant] = true
+	}
+	if len(all.Tenants) != len(jobs) || len(seen) != len(jobs) {
+		t.Errorf("%d rows of %d tenants; want %d", len(all.Tenants), len(seen), len(jobs))
+	}
+}
+
 // TestStatusOfFailedTenants: a tenant of whom only archived jobs are left is shown, after those
 // who wait, the largest backlog first.
 func TestStatusOfFailedTenants(t *testing.T) {

@@ -103,6 +103,7 @@ func tenantsJSON(ctx context.Context, out io.Writer, client redis.UniversalClien
 			return err
 		}
 		before := all.Tenants
+		all.Tenants = nil // else the page is decoded into those before
 		if err := json.Unmarshal(text, &all); err != nil {
 			return err
 		}
