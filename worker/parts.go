@@ -2,22 +2,27 @@ package worker
 
 import (
 	"context"
+	"errors"
 
 	"golang.org/x/sync/errgroup"
 )
 
-// part blocks, and returns nil only once ctx is done and its work is finished.
+// part blocks until ctx is done and its work is finished.
 type part func(ctx context.Context) error
 
-// runParts runs a worker and the parts beside it until ctx is done. The first one that fails
-// stops all of them, and its error is returned. The worker ends first: the other parts
-// continue while it finishes its calls.
+// runParts runs a worker and the parts beside it until ctx is done. The first one that fails, or ends before, stops
+// all of them, and its error is returned. The worker ends first: the other parts continue while it finishes its calls.
 func runParts(ctx context.Context, worker part, others ...part) error {
 	group, serving := errgroup.WithContext(ctx)
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	for _, other := range others {
-		group.Go(func() error { return other(background) })
+		group.Go(func() error {
+			if err := other(background); err != nil || background.Err() != nil {
+				return err
+			}
+			return errors.New("a part of the program ended before it")
+		})
 	}
 	group.Go(func() error {
 		defer stop()

@@ -53,7 +53,7 @@ type Program struct {
 }
 
 // Go adds a part that runs beside the worker until the worker has finished its last call.
-// Run returns nil once ctx is done; any other end stops the program.
+// run returns nil once ctx is done; any other end stops the program, and is an error.
 func (p *Program) Go(run func(ctx context.Context) error) { p.parts = append(p.parts, run) }
 
 // Defer adds a function that is called when the program has ended, the last one first.
