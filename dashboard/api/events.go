@@ -142,7 +142,7 @@ func (t *teller) text(news seen) []byte {
 		event("overview", t.overview(news))
 	}
 	for _, n := range news.ended {
-		if t.r.caller.all() && t.about(n.queue) {
+		if !t.r.caller.some() && t.about(n.queue) {
 			event("history", historyJSON{n.queue, lookEvery.Seconds(), moment{n.from}, n.points})
 		}
 	}

@@ -121,6 +121,27 @@ func TestKeyOfSomeQueuesAndKinds(t *testing.T) {
 	}
 }
 
+// TestStreamOfSome: as the history's route, the stream tells how much a whole queue does to nobody whose key is for some of
+// its tenants or kinds.
+func TestStreamOfSome(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		key   Key
+		tells bool
+	}{
+		"all":    {Key{Scopes: []Scope{Read}}, true},
+		"queue":  {Key{Scopes: []Scope{Read}, Queues: []string{"mine"}}, true},
+		"other":  {Key{Scopes: []Scope{Read}, Queues: []string{"other"}}, false},
+		"kind":   {Key{Scopes: []Scope{Read}, Kinds: []string{"mail"}}, false},
+		"tenant": {Key{Scopes: []Scope{Read}, Tenants: []string{"acme"}}, false},
+	} {
+		s := &teller{r: &request{caller: caller{key: test.key}}}
+		if text := s.text(seen{ended: []newSeconds{{queue: "mine"}}}); strings.Contains(string(text), "event: history") != test.tells {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+}
+
 // TestOperateIsNotAdmin: a key without admin changes nothing that others share, and raises no
 // limit. A key for single tenants cannot have admin.
 func TestOperateIsNotAdmin(t *testing.T) {

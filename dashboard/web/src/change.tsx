@@ -31,7 +31,7 @@ function ChangeDialog({ queue, tenant, limits, first }: { queue: string; tenant:
 	const shown = fields.map(([field, , now]) => [field, edited[field] || now] as const);
 	const changed = shown.some(([, value], i) => value !== fields[i]![2]);
 	// Send all fields: one that an override omits has its value for other tenants, not its current one.
-	const change = Object.fromEntries(shown.map(([field, value]) => [field, field === 'rate' ? value : Number(value)]));
+	const change = Object.fromEntries(shown.map(([field, value]) => [field, field === 'rate' || Number.isNaN(Number(value)) ? value : Number(value)])); // the API says what is wrong with other texts
 	const path = ['queues', queue, 'tenants', tenant, 'limits', name ?? ''];
 	const body = { ...change, ...(length ? { for: `${length}s` } : {}) };
 	const { preview, error, fresh } = usePreview(path, changed ? body : null);

@@ -72,13 +72,16 @@ scenario('preview and change a limit, and clear it', { allow: [/status of 400/] 
   assert.equal((await ask('limit', { tenant: names.waiting, limit: 'tenant' })).From, 'tenant');
 });
 
-scenario('change a limit of a tenant by its name', async (page) => {
+scenario('change a limit of a tenant by its name', { allow: [/status of 400/] }, async (page) => {
   await at.visit(page, at.limits(queue));
   await page.getByLabel('Change a limit of').fill(names.other);
   await page.getByLabel('Change a limit of').press('Enter');
   await at.confirm(page, 'Change the limit', {
     before: async (d) => {
       await d.getByLabel('Limit').selectOption('in-flight');
+      await d.getByRole('textbox', { name: 'Max in flight' }).fill('1,000');
+      await d.locator('.preview').getByText('concurrency').waitFor();
+      assert.ok(await d.getByRole('button', { name: 'Change the limit' }).isDisabled());
       await d.getByRole('textbox', { name: 'Max in flight' }).fill('3');
       await d.getByText('After the change').waitFor();
     },
