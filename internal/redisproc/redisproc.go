@@ -134,6 +134,7 @@ func (p *Process) stop() {
 	_ = p.child.signal(syscall.SIGTERM)
 	select {
 	case <-p.child.gone:
+		p.child.release()
 	case <-time.After(stopTimeout):
 		p.child.kill()
 	}
