@@ -232,8 +232,8 @@ type shot struct {
 }
 
 // jobName returns what decides about the place of an entry's job.
-func (e *entry) jobName() string {
-	return rediskey.Escape(e.job.Kind) + ";" + rediskey.Escape(e.job.Queue) + ";" + rediskey.Escape(e.job.Tenant)
+func jobName(job *Job) string {
+	return rediskey.Escape(job.Kind) + ";" + rediskey.Escape(job.Queue) + ";" + rediskey.Escape(job.Tenant)
 }
 
 // fireDue fires all ticks that were due when it began. It may take long, so each chunk asks the clock.
@@ -350,7 +350,7 @@ func (tt *timetable) choose(ctx context.Context, shots []shot) []shot {
 	}
 	var args []any
 	for _, s := range shots {
-		args = append(args, s.id, s.tick, partition.QueueOf(s.home), s.jobName())
+		args = append(args, s.id, s.tick, partition.QueueOf(s.home), jobName(&s.job))
 	}
 	reply, err := tt.run(ctx, store.PeriodicChooseScript, []string{periodicFiredKey}, args...)
 	if err != nil {
@@ -408,7 +408,7 @@ func (tt *timetable) prepare(ctx context.Context, shots []shot) []shot {
 		if err != nil || stored.Paused || stored.Spec != s.spec || stored.Zone != s.zoneName || stored.Since != s.since {
 			continue
 		}
-		if job := stored.Job; job.Kind != s.job.Kind || job.Queue != s.job.Queue || job.Tenant != s.job.Tenant {
+		if jobName(stored.Job.job()) != jobName(&s.job) {
 			continue // its place was chosen for the job it had
 		}
 		if err := stored.decrypt(tt.client.keys, s.id); err != nil {
