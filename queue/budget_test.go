@@ -27,6 +27,7 @@ type spending struct {
 	t      *testing.T
 	client redis.UniversalClient
 	server *redistest.Redis
+	zone   *time.Location
 	queues []string
 	set    limits.Set
 	ends   chan struct{} // if not nil, each call of email waits for it, and costs a tenth of its estimate
@@ -37,16 +38,16 @@ type spending struct {
 
 var spendingQueues = []string{"ai", "email", "payment"}
 
-// newSpending publishes a budget of cents for three queues, one of them in partitions.
+// newSpending publishes a budget of cents of a day for three queues, one of them in partitions.
 func newSpending(t *testing.T, budget limits.Limit, changes map[string]limits.Change) *spending {
-	s := &spending{t: t, server: redistest.Own(t), queues: spendingQueues, calls: map[string][]string{}}
+	s := &spending{t: t, server: redistest.Own(t), zone: noon(t), queues: spendingQueues, calls: map[string][]string{}}
 	s.client = s.server.Client()
 	s.publish(budget, changes)
 	return s
 }
 
 func (s *spending) publish(budget limits.Limit, changes map[string]limits.Change) {
-	budget.Name, budget.Algorithm, budget.Unit, budget.Queues = "spend", throttle.FixedWindow, "cents", s.queues
+	budget.Name, budget.Algorithm, budget.Location, budget.Unit, budget.Queues = "spend", throttle.FixedWindow, s.zone, "cents", s.queues
 	set := limits.Set{Queues: map[string]limits.Queue{}, Tenants: map[string]limits.Tenant{}}
 	for i, name := range s.queues {
 		q := limits.Queue{Kinds: []string{name}, Limits: []limits.Limit{budget}}
@@ -152,7 +153,7 @@ var day = throttle.Rate{Count: 3000, Period: 24 * time.Hour}
 func TestBudgetOfQueues(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
-	s := newSpending(t, limits.Limit{Rate: day, Location: time.UTC}, nil)
+	s := newSpending(t, limits.Limit{Rate: day}, nil)
 	s.work()
 	last := s.enqueue(20, 100, "acme", "globex")
 	until(t, "the budget is used up", func() bool { return s.all() >= 30 })
@@ -162,11 +163,11 @@ func TestBudgetOfQueues(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return e.HeldBy != nil && e.HeldBy.Limit == "spend" && e.At.UTC().Day() != time.Now().UTC().Day()
+		return e.HeldBy != nil && e.HeldBy.Limit == "spend" && e.At.In(s.zone).Day() != time.Now().In(s.zone).Day()
 	})
 	day := day
 	day.Count = 5000
-	s.publish(limits.Limit{Rate: day, Location: time.UTC}, nil)
+	s.publish(limits.Limit{Rate: day}, nil)
 	until(t, "a higher budget is used up", func() bool { return s.all() >= 50 })
 	s.quiet(50)
 }
@@ -194,7 +195,7 @@ func TestTenantBudgets(t *testing.T) {
 	redistest.Slow(t)
 	double := day
 	double.Count *= 2
-	s := newSpending(t, limits.Limit{Rate: day, Location: time.UTC, Per: []string{"tenant"}}, map[string]limits.Change{"globex": {Rate: &double}})
+	s := newSpending(t, limits.Limit{Rate: day, Per: []string{"tenant"}}, map[string]limits.Change{"globex": {Rate: &double}})
 	s.work()
 	last := s.enqueue(25, 100, "acme", "globex", "hooli")
 	until(t, "the budgets are used up", func() bool {
@@ -206,7 +207,7 @@ func TestTenantBudgets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return e.HeldBy != nil && e.HeldBy.Limit == "spend" && e.At.UTC().Day() != time.Now().UTC().Day()
+		return e.HeldBy != nil && e.HeldBy.Limit == "spend" && e.At.In(s.zone).Day() != time.Now().In(s.zone).Day()
 	})
 	if _, err := NewClient(s.client).Enqueue(t.Context(), Job{Kind: "email", Tenant: "free", Payload: 1}); err != nil {
 		t.Fatal(err)
@@ -220,7 +221,7 @@ func TestTenantBudgets(t *testing.T) {
 func TestBudgetIsWhereJobsGo(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
-	s := newSpending(t, limits.Limit{Rate: day, Location: time.UTC, Per: []string{"tenant"}}, nil)
+	s := newSpending(t, limits.Limit{Rate: day, Per: []string{"tenant"}}, nil)
 	s.limit(limits.Limit{Name: "slow", Per: []string{"tenant"}, Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}}, "email")
 	s.work()
 	s.add("email", 100, 100)
@@ -238,7 +239,7 @@ func TestBudgetIsWhereJobsGo(t *testing.T) {
 func TestQuietTenantGivesBack(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
-	s := newSpending(t, limits.Limit{Rate: day, Location: time.UTC, Per: []string{"tenant"}}, nil)
+	s := newSpending(t, limits.Limit{Rate: day, Per: []string{"tenant"}}, nil)
 	s.ends = make(chan struct{})
 	s.work()
 	s.add("email", 5, 100)
@@ -256,9 +257,9 @@ func TestQuietTenantGivesBack(t *testing.T) {
 func TestTwoBudgets(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
-	s := newSpending(t, limits.Limit{Rate: day, Location: time.UTC, Per: []string{"tenant"}}, nil)
+	s := newSpending(t, limits.Limit{Rate: day, Per: []string{"tenant"}}, nil)
 	month := limits.Limit{
-		Name: "month", Per: []string{"tenant"}, Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 10, Months: 1}, Location: time.UTC,
+		Name: "month", Per: []string{"tenant"}, Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 10, Months: 1}, Location: s.zone,
 		Queues: []string{"email", "payment"},
 	}
 	s.limit(month, month.Queues...)
@@ -274,7 +275,7 @@ func TestTwoBudgets(t *testing.T) {
 func TestDamagedBudget(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
-	s := newSpending(t, limits.Limit{Rate: day, Location: time.UTC, Per: []string{"tenant"}}, nil)
+	s := newSpending(t, limits.Limit{Rate: day, Per: []string{"tenant"}}, nil)
 	s.limit(sharedLimit(throttle.LeakyBucket, 100, 0), "ai") // its partitions share it
 	for _, tag := range seats.Tags(s.client, "*spend") {
 		if err := s.client.Set(t.Context(), store.Key(tag, "ledger:acme"), "1 {", 0).Err(); err != nil {

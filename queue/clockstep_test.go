@@ -135,7 +135,7 @@ func TestQuotaIfRedisIsDaysAway(t *testing.T) {
 			t.Parallel()
 			var clock redistest.Clock
 			clock.Step(time.Duration(days) * 24 * time.Hour)
-			daily := limits.Limit{Name: "daily", Per: []string{"tenant"}, Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 2, Period: 24 * time.Hour}, Location: time.UTC}
+			daily := limits.Limit{Name: "daily", Per: []string{"tenant"}, Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 2, Period: 24 * time.Hour}, Location: noon(t)}
 			r := startRigAt(t, server, -1, limitsOf(daily), func(c *Config) { c.Redis.Dialer = clock.Dial })
 			r.enqueue(t, "a", 5)
 			r.run(t)

@@ -101,7 +101,7 @@ func (r *rig) another(t *testing.T) {
 // up. Meanwhile no permits are taken, no attempts are spent, and the jobs keep their order.
 func TestUsedUpAccount(t *testing.T) {
 	t.Parallel()
-	day := limits.Limit{Name: "day", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 1000, Period: 24 * time.Hour}}
+	day := limits.Limit{Name: "day", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 1000, Period: 24 * time.Hour}, Location: noon(t)}
 	const jobs, pause = 30, 300 * time.Millisecond
 	r := startRig(t, -1, limitsOf(day), nil)
 	var up atomic.Bool

@@ -35,7 +35,7 @@ func TestLessorVanishes(t *testing.T) {
 	const quota = 300
 	server := redistest.Own(t)
 	ctx, client := t.Context(), server.Client()
-	month := limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: quota, Months: 1}, Location: time.UTC}
+	month := limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: quota, Months: 1}, Location: noon(t)}
 	l := newLeased(t, server, month, sharedLimit(throttle.TokenBucket, 50, 5))
 	tenants := l.everywhere(2)
 	l.enqueue(quota/4, tenants...) // twice the quota

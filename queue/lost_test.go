@@ -26,7 +26,7 @@ func TestLostLimits(t *testing.T) {
 		"token bucket":           {Name: "l", Algorithm: throttle.TokenBucket, Rate: slow, Burst: 5},
 		"leaky bucket":           {Name: "l", Algorithm: throttle.LeakyBucket, Rate: slow},
 		"fixed window":           {Name: "l", Algorithm: throttle.FixedWindow, Rate: slow},
-		"calendar window":        {Name: "l", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 5, Period: 24 * time.Hour}, Location: farFromMidnight(t)},
+		"calendar window":        {Name: "l", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 5, Period: 24 * time.Hour}, Location: noon(t)},
 		"sliding window log":     {Name: "l", Algorithm: throttle.SlidingWindowLog, Rate: slow},
 		"sliding window counter": {Name: "l", Algorithm: throttle.SlidingWindowCounter, Rate: slow},
 		"of a tenant":            {Name: "l", Per: []string{"tenant"}, Algorithm: throttle.TokenBucket, Rate: slow, Burst: 5},
@@ -99,8 +99,8 @@ func TestLostLimits(t *testing.T) {
 	}
 }
 
-// farFromMidnight returns a zone where it is about noon.
-func farFromMidnight(t *testing.T) *time.Location {
+// noon returns a zone where it is about noon, so that no window of a day or a month turns while a test runs.
+func noon(t *testing.T) *time.Location {
 	t.Helper()
 	zone, err := time.LoadLocation(fmt.Sprintf("Etc/GMT%+d", time.Now().UTC().Hour()-12)) // their signs are reversed
 	if err != nil {

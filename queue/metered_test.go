@@ -261,7 +261,7 @@ func TestUsedUpUnitPassesPermitsOn(t *testing.T) {
 // TestRestOfAWindowIsUsed: what a window has left is not kept for a job that can only go in the next one.
 func TestRestOfAWindowIsUsed(t *testing.T) {
 	t.Parallel()
-	budget := limits.Limit{Unit: "cents", Name: "budget", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Months: 1}, Location: time.UTC}
+	budget := limits.Limit{Unit: "cents", Name: "budget", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Months: 1}, Location: noon(t)}
 	r := startRig(t, -1, limitsOf(budget), nil)
 	d := r.dispatcher()
 	add := func(tenant string, cost int64) string {
@@ -281,7 +281,8 @@ func TestRestOfAWindowIsUsed(t *testing.T) {
 // TestBudget: a tenant that has used its budget of the day waits for the next day.
 func TestBudget(t *testing.T) {
 	t.Parallel()
-	budget := limits.Limit{Per: []string{"tenant"}, Unit: "cents", Name: "budget", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Period: 24 * time.Hour}, Location: time.UTC}
+	zone := noon(t)
+	budget := limits.Limit{Per: []string{"tenant"}, Unit: "cents", Name: "budget", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Period: 24 * time.Hour}, Location: zone}
 	r := startRig(t, 1, limitsOf(budget), nil)
 	for range 3 {
 		r.add(t, func(job *Job) { job.Costs = map[string]int64{"cents": 40} })
@@ -290,8 +291,9 @@ func TestBudget(t *testing.T) {
 		t.Fatalf("%d jobs of 40 cents went under a budget of 100", len(ids))
 	}
 	due := r.server.Client().ZScore(t.Context(), store.Key(r.queue, "waiting"), "a;kind=call").Val()
-	tomorrow := time.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)
-	if got := time.UnixMicro(int64(due)).UTC(); got.Before(tomorrow) || got.After(tomorrow.Add(time.Second)) {
+	year, month, day := time.Now().In(zone).Date()
+	tomorrow := time.Date(year, month, day+1, 0, 0, 0, 0, zone)
+	if got := time.UnixMicro(int64(due)).In(zone); got.Before(tomorrow) || got.After(tomorrow.Add(time.Second)) {
 		t.Errorf("the third waits until %v; want %v", got, tomorrow)
 	}
 }

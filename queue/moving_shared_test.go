@@ -30,11 +30,11 @@ func TestSharedLimitsChangePartitions(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	const quota, together, each = 600, 5, 60
-	m := &moving{server: redistest.Any(t), queue: redistest.Queue(t)}
+	m, zone := &moving{server: redistest.Any(t), queue: redistest.Queue(t)}, noon(t)
 	publish := func(n int) {
 		t.Helper()
 		err := operate.Publish(t.Context(), m.server.Client(), limits.Set{Queues: map[string]limits.Queue{m.queue: {Partitions: n, Limits: []limits.Limit{
-			{Name: "day", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: quota, Period: 24 * time.Hour}},
+			{Name: "day", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: quota, Period: 24 * time.Hour}, Location: zone},
 			{Name: "calls", Algorithm: throttle.Concurrency, Concurrency: together},
 			{Name: "rate", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(80), Burst: 10},
 		}}}})
@@ -110,7 +110,7 @@ func TestWhatIsUsedWhenPartitionsChange(t *testing.T) {
 	t.Parallel()
 	all := []limits.Limit{
 		{Name: "rate", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Minute}, Burst: 2},
-		{Name: "day", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 10, Months: 1}, Location: time.UTC},
+		{Name: "day", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 10, Months: 1}, Location: noon(t)},
 		{Name: "calls", Algorithm: throttle.Concurrency, Concurrency: 5},
 		{Name: "tokens", Unit: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}, Burst: 20},
 	}
@@ -293,7 +293,7 @@ func TestBudgetOfAPartitionThatEnds(t *testing.T) {
 	for name, per := range map[string][]string{"of a tenant": {"tenant"}, "of all tenants": nil} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSpending(t, limits.Limit{Rate: day, Location: time.UTC, Per: per}, nil)
+			s := newSpending(t, limits.Limit{Rate: day, Per: per}, nil)
 			who := "t"
 			for (partition.Layout{Queue: "ai", N: 3}).Home(who) != "ai@2" {
 				who += "t"

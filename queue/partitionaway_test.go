@@ -484,7 +484,7 @@ func TestLeasesBesideTheFirstNodeAway(t *testing.T) {
 	client, ctx := cluster.Client(), t.Context()
 	owner, gone, name := spare(cluster)
 	layout := partition.Layout{Queue: name, N: 8}
-	month := limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 10_000, Months: 1}, Location: time.UTC}
+	month := limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 10_000, Months: 1}, Location: noon(t)}
 	shared := limits.Queue{Partitions: layout.N, Kinds: []string{"call"}, Limits: []limits.Limit{sharedBy(100), month}}
 	if err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{name: shared}}); err != nil {
 		t.Fatal(err)

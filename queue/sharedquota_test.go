@@ -75,7 +75,7 @@ func TestSharedQuotaOfAMonth(t *testing.T) {
 	t.Parallel()
 	const quota = 20
 	server := redistest.Own(t)
-	month := limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: quota, Months: 1}, Location: time.UTC}
+	month := limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: quota, Months: 1}, Location: noon(t)}
 	l := newLeased(t, server, month, sharedLimit(throttle.LeakyBucket, 500, 0))
 	tenants := l.everywhere(1)
 	l.enqueue(quota, tenants...)
@@ -84,8 +84,8 @@ func TestSharedQuotaOfAMonth(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.work()
-	now := time.Now().UTC()
-	next := time.Date(now.Year(), now.Month()+1, 1, 0, 0, 0, 0, time.UTC)
+	now := time.Now().In(month.Location)
+	next := time.Date(now.Year(), now.Month()+1, 1, 0, 0, 0, 0, month.Location)
 	in := inspect.New(l.client)
 	until(t, "the quota is used up", func() bool { return len(l.all()) >= quota })
 	until(t, "the next month is said", func() bool {
@@ -124,7 +124,7 @@ func TestUsedUpUnitHoldsNoOtherJobs(t *testing.T) {
 	t.Parallel()
 	const quota, cents = 40, 10
 	server := redistest.Own(t)
-	month := limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: quota, Months: 1}, Location: time.UTC}
+	month := limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: quota, Months: 1}, Location: noon(t)}
 	spend := month
 	spend.Name, spend.Unit, spend.Rate.Count = "spend", "cents", cents
 	l := newLeased(t, server, month, spend)
@@ -146,7 +146,7 @@ func TestUsedUpUnitHoldsNoOtherJobs(t *testing.T) {
 func TestGrantOfAUnitReachesAllLanes(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
-	month := limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Months: 1}, Location: time.UTC, Unit: "tokens"}
+	month := limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Months: 1}, Location: noon(t), Unit: "tokens"}
 	l := newLeased(t, server, month)
 	l.costs = map[string]int64{"tokens": 1}
 	l.enqueue(2, l.of("q@2", 5)...)
@@ -182,7 +182,7 @@ func TestGrantOfAUnitReachesAllLanes(t *testing.T) {
 func TestQuotaBesideAClockAhead(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
-	month := limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Months: 1}, Location: time.UTC}
+	month := limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Months: 1}, Location: noon(t)}
 	l := newLeased(t, server, month)
 	l.enqueue(2, l.of("q@2", 5)...)
 	r := &rig{server: server, queue: "q@2"}
@@ -211,7 +211,7 @@ func TestUsedQuotaOutlivesUnregister(t *testing.T) {
 	t.Parallel()
 	const quota = 4
 	server := redistest.Own(t)
-	month := limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: quota, Months: 1}, Location: time.UTC}
+	month := limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: quota, Months: 1}, Location: noon(t)}
 	l := newLeased(t, server, month)
 	l.enqueue(1, l.everywhere(1)...)
 	stop := l.work()
@@ -244,7 +244,7 @@ func saysNextMonth(t *testing.T, l *leased, tenant string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return o.HeldBy != nil && time.Until(o.HeldBy.Next) > 0 && o.DrainsAt.Month() != time.Now().UTC().Month()
+	return o.HeldBy != nil && time.Until(o.HeldBy.Next) > 0 && time.Until(o.DrainsAt) > 6*time.Hour // the month ends at midnight
 }
 
 // TestIdleFirstPartition: the limits that the first partition has are in force, and are changed, though none
@@ -252,8 +252,9 @@ func saysNextMonth(t *testing.T, l *leased, tenant string) bool {
 func TestIdleFirstPartition(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
+	zone := noon(t)
 	month := func(n int64) limits.Limit {
-		return limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: n, Months: 1}, Location: time.UTC}
+		return limits.Limit{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: n, Months: 1}, Location: zone}
 	}
 	l := newLeased(t, server, month(3))
 	tenant := l.of("q@3", 1)[0]

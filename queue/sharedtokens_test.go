@@ -147,7 +147,7 @@ func TestExpiredJobAsksForSharedTokens(t *testing.T) {
 // as much again, although it has not spent it.
 func TestEndedLeaseIsAskedForAgain(t *testing.T) {
 	t.Parallel()
-	window := limits.Limit{Unit: "tokens", Name: "tokens", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 20, Period: time.Hour}}
+	window := limits.Limit{Unit: "tokens", Name: "tokens", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 20, Period: 24 * time.Hour}, Location: noon(t)}
 	for name, limit := range map[string]limits.Limit{"tokens": tokens(20), "quota": window} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -296,7 +296,7 @@ func TestSlotsOfPartitionsMove(t *testing.T) {
 	const rate, other = 40, 20 // calls a second: quota and budget are used up while slots move
 	moves := testlong.Of(6, 18)
 	quota, budget := int64(testlong.Of(250, 900)), int64(testlong.Of(150, 500))
-	m := newSlotMoves(t)
+	m, zone := newSlotMoves(t), noon(t)
 	ctx, calls := t.Context(), m.calls
 	layout := partition.Layout{Queue: "q", N: 3}
 	var tenants, spending []string // of each partition two, and one whose calls cost a cent of the budget
@@ -305,10 +305,10 @@ func TestSlotsOfPartitionsMove(t *testing.T) {
 		of := l.of(home, 3)
 		tenants, spending = append(tenants, of[:2]...), append(spending, of[2])
 	}
-	spend := limits.Limit{Name: "spend", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: budget, Months: 1}, Location: time.UTC, Unit: "cents", Queues: []string{"bill", "q"}}
+	spend := limits.Limit{Name: "spend", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: budget, Months: 1}, Location: zone, Unit: "cents", Queues: []string{"bill", "q"}}
 	set := limits.Set{Queues: map[string]limits.Queue{
 		"q": {Kinds: []string{"call", "mail"}, Partitions: layout.N, Limits: []limits.Limit{
-			{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: quota, Months: 1}, Location: time.UTC},
+			{Name: "month", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: quota, Months: 1}, Location: zone},
 			sharedLimit(throttle.TokenBucket, rate, 5), perTenant(50), spend,
 		}},
 		"bill": {Kinds: []string{"bill"}, Limits: []limits.Limit{sharedBy(other), spend}},
@@ -393,7 +393,7 @@ func TestSlotsOfPartitionsMove(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if o.HeldBy == nil || o.HeldBy.Limit != limit || o.HeldBy.Next.Month() == time.Now().UTC().Month() {
+				if o.HeldBy == nil || o.HeldBy.Limit != limit || o.HeldBy.Next.In(zone).Month() == time.Now().In(zone).Month() {
 					return false
 				}
 			}

@@ -51,7 +51,7 @@ func (r *rig) transported(t *testing.T, answer http.HandlerFunc) (server *httpte
 // pauses the tenant, for jobs, too.
 func TestTransport(t *testing.T) {
 	t.Parallel()
-	daily := limits.Limit{Name: "daily", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 1000, Period: 24 * time.Hour}, Location: time.UTC}
+	daily := limits.Limit{Name: "daily", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 1000, Period: 24 * time.Hour}, Location: noon(t)}
 	slows := perHour("slows", 9)
 	slows.Adaptive = true
 	set := limitsOf(perHour("tenant", 2), daily, slows)

@@ -121,7 +121,7 @@ func TestEndOfAnOverrideWakes(t *testing.T) {
 // TestRecoveryOfAnAdaptiveLimitWakes: a lane does not wait until midnight for a limit that a
 // 429 has lowered and that rises again within seconds.
 func TestRecoveryOfAnAdaptiveLimitWakes(t *testing.T) {
-	daily := limits.Limit{Per: []string{"tenant"}, Adaptive: true, Name: "daily", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 4, Period: 24 * time.Hour}, Location: time.UTC}
+	daily := limits.Limit{Per: []string{"tenant"}, Adaptive: true, Name: "daily", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 4, Period: 24 * time.Hour}, Location: noon(t)}
 	r := startRig(t, -1, limitsOf(daily), nil)
 	client := r.server.Client()
 	now := client.Time(t.Context()).Val()

@@ -294,7 +294,7 @@ func TestPassedSlotIsGivenBack(t *testing.T) {
 	t.Parallel()
 	for name, day := range map[string]limits.Limit{
 		"log":      {Name: "day", Algorithm: throttle.SlidingWindowLog, Rate: throttle.Rate{Count: 1, Period: 24 * time.Hour}, Per: []string{"tenant"}},
-		"calendar": {Name: "day", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 1, Months: 1}, Location: time.UTC, Per: []string{"tenant"}},
+		"calendar": {Name: "day", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 1, Months: 1}, Location: noon(t), Per: []string{"tenant"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := startRig(t, -1, limitsOf(day), nil)
@@ -522,21 +522,22 @@ func TestTimedLimitsAreLive(t *testing.T) {
 // by publishing or by an override.
 func TestRaisedQuotaWakesLanes(t *testing.T) {
 	t.Parallel()
-	hourly := func(n int64) limits.Set {
-		return limitsOf(limits.Limit{Per: []string{"tenant"}, Name: "hourly", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: n, Period: time.Hour}})
+	zone := noon(t)
+	daily := func(n int64) limits.Set {
+		return limitsOf(limits.Limit{Per: []string{"tenant"}, Name: "daily", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: n, Period: 24 * time.Hour}, Location: zone})
 	}
-	r := startRig(t, 100, hourly(10), nil)
+	r := startRig(t, 100, daily(10), nil)
 	r.enqueue(t, "a", 50)
 	r.run(t)
 	r.seen.wait(t, string(lifecycle.Done), 10)
-	more := hourly(20)
+	more := daily(20)
 	more.Queues = map[string]limits.Queue{r.queue: more.Queues[""]}
 	if err := operate.Publish(t.Context(), r.server.Client(), more); err != nil {
 		t.Fatal(err)
 	}
 	r.seen.wait(t, string(lifecycle.Done), 20)
-	rate := throttle.Rate{Count: 50, Period: time.Hour}
-	if err := operate.SetOverride(t.Context(), r.server.Client(), r.queue, "a", "hourly", operate.Override{Change: limits.Change{Rate: &rate}, Reason: "a test", Actor: "the test"}); err != nil {
+	rate := throttle.Rate{Count: 50, Period: 24 * time.Hour}
+	if err := operate.SetOverride(t.Context(), r.server.Client(), r.queue, "a", "daily", operate.Override{Change: limits.Change{Rate: &rate}, Reason: "a test", Actor: "the test"}); err != nil {
 		t.Fatal(err)
 	}
 	r.seen.wait(t, string(lifecycle.Done), 50)

@@ -43,9 +43,9 @@ func TestFleetAsksOnce(t *testing.T) {
 			}))
 			defer provider.Close()
 			ctx, client, name := t.Context(), redistest.Shared(t).Client(), redistest.Queue(t)
-			day := limits.Limit{Name: "day", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 1000, Period: 24 * time.Hour}}
+			quota := limits.Limit{Name: "quota", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 1000, Period: 1000 * time.Hour}}
 			pace := limits.Limit{Name: "pace", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(20)}
-			if err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{name: {Limits: []limits.Limit{day, pace}}}}); err != nil {
+			if err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{name: {Limits: []limits.Limit{quota, pace}}}}); err != nil {
 				t.Fatal(err)
 			}
 			for range 2 {
@@ -81,9 +81,9 @@ func TestFleetAsksOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			used := int64(1000 - detail.Limits[0].Level)
-			t.Logf("%d jobs: %d calls, %d of the day's permits", jobs, calls.Load(), used)
+			t.Logf("%d jobs: %d calls, %d permits of the quota", jobs, calls.Load(), used)
 			if n := calls.Load(); n < 1 || n > test.most || used != n {
-				t.Errorf("%d calls, want 1 to %d; %d permits of the day", n, test.most, used)
+				t.Errorf("%d calls, want 1 to %d; %d permits of the quota", n, test.most, used)
 			}
 		})
 	}
