@@ -83,7 +83,8 @@ type dispatcher struct {
 	starving  *starvation
 	sending   *atomic.Int64 // calls in flight, of all queues
 	unheard   unheard
-	reserved  int64         // places reserved for the jobs of the next round
+	reserved  atomic.Int64  // places reserved for the jobs of the next round
+	failing   time.Duration // begin of the first round without an answer since the latest answer, on the boot clock; 0: there is none
 	lastRound time.Duration // end of the latest round, on the boot clock
 	roles     *roles        // roles of other workers
 	live      *liveRuns     // runs of the queue's jobs in this process
@@ -169,18 +170,19 @@ func (d *dispatcher) Run(ctx context.Context) {
 	}
 }
 
-// room reserves places for a round and returns how many more jobs this process can hold.
+// room reserves places for a round and returns how many more jobs this process can hold. A partition that is away
+// gets none: it may be one of many, and the places are those of all of them.
 func (d *dispatcher) room() int64 {
-	d.reserved += d.capacity.reserve(maxHanded - d.reserved)
-	return max(d.capacity.all-d.capacity.taken.Load(), 0) + d.reserved
+	if d.failing > 0 && boottime.Now()-d.failing > store.AwayAfter {
+		return 0
+	}
+	d.reserved.Add(d.capacity.reserve(maxHanded - d.reserved.Load()))
+	return max(d.capacity.all-d.capacity.taken.Load(), 0) + d.reserved.Load()
 }
 
-// fill gives back the reserved places that a round with this many jobs did not use.
-func (d *dispatcher) fill(jobs int) {
-	unused := d.reserved - int64(jobs)
-	d.reserved = 0
-	d.capacity.free(unused)
-}
+// fill gives back the reserved places that a round with this many jobs did not use. Jobs beyond the reserved places
+// take others.
+func (d *dispatcher) fill(jobs int) { d.capacity.free(d.reserved.Swap(0) - int64(jobs)) }
 
 // roundAnswer is the reply of dispatch.lua, where the fields are described.
 type roundAnswer struct {
@@ -241,7 +243,15 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 	runs := max(min(room, maxHanded), d.unheard.runs)
 	run := d.runs.Add(runs) - runs + 1
 	began := time.Now()
+	d.failing = cmp.Or(d.failing, boottime.Now())
+	// The jobs that may have been handed over get their places back when the partition answers. If others have these by
+	// then, the process holds more jobs than it has places, until as many have ended.
+	giveUp := time.AfterFunc(d.failing+store.AwayAfter-boottime.Now(), func() { d.fill(0) })
 	a, err := d.ask(ctx, room, run)
+	giveUp.Stop()
+	if err == nil {
+		d.failing = 0
+	}
 	switch {
 	case err != nil:
 		if !certain(err) {

@@ -147,6 +147,54 @@ func TestLostReplyOfDispatch(t *testing.T) {
 	})
 }
 
+// TestPlacesBesideAnAbsence: while Redis does not answer, the places of the worker are for the jobs of its other
+// partitions. The jobs of a reply that was lost before get theirs when it answers again.
+func TestPlacesBesideAnAbsence(t *testing.T) {
+	t.Parallel()
+	const jobs = 5
+	r := startRig(t, -1, limitsOf(), nil)
+	r.enqueue(t, "a", jobs)
+	d, wire, got := r.unheardRounds(t)
+	wire.LoseReply(store.DispatchScript.Hash())
+	if _, err := d.round(t.Context(), d.room()); err == nil || d.capacity.taken.Load() == 0 {
+		t.Fatalf("%v, and %d places are taken; want a lost reply", err, d.capacity.taken.Load())
+	}
+	silence, ends := make(chan struct{}), make(chan struct{})
+	taken := make(chan int64, 100) // places, at each round
+	d.redis.AddHook(redistest.OnCommand(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		select {
+		case <-ends:
+			return next(ctx, cmd)
+		default:
+		}
+		select {
+		case taken <- d.capacity.taken.Load():
+		default:
+		}
+		<-silence
+		return io.EOF
+	}))
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var running sync.WaitGroup
+	running.Go(func() { d.Run(ctx) })
+	<-taken
+	until(t, "the places are free while a round has no answer", func() bool { return d.capacity.taken.Load() == 0 })
+	close(silence)
+	for range 5 {
+		if n := <-taken; n > 0 {
+			t.Errorf("%d places are taken for a round", n)
+		}
+	}
+	close(ends)
+	until(t, "the jobs have their places", func() bool { return d.capacity.taken.Load() == jobs })
+	stop()
+	running.Wait()
+	if len(*got) != jobs || d.capacity.taken.Load() != jobs {
+		t.Errorf("%d jobs were handed over, and %d places are taken", len(*got), d.capacity.taken.Load())
+	}
+}
+
 // TestRoomOfAllQueues: the queues of a worker share its places, even in concurrent rounds.
 func TestRoomOfAllQueues(t *testing.T) {
 	t.Parallel()
