@@ -280,7 +280,7 @@ func (g *gate) mark(job *Running, turn *turn) bool {
 func (g *gate) takeTurn(ctx context.Context, job *Running) *turn {
 	waits, cancel := context.WithTimeout(ctx, turnWait)
 	defer cancel()
-	return g.suspects.take(waits, func() { g.settle(job.settled(settleBeside)) })
+	return g.suspects.take(waits, g.running.Go, func() { g.settle(job.settled(settleBeside)) })
 }
 
 // call makes the call and returns the verdict on its answer.

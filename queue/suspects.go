@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // suspects finds the job whose calls crash their workers. When a worker dies, Redis knows
@@ -23,7 +25,9 @@ import (
 //     deaths, because it would be a suspect itself after two.
 //
 // A call that ends clears its job. Other calls never wait for a suspect's call, nor a
-// suspect for theirs.
+// suspect for theirs. They wait until Redis knows that the suspect is not alone, but only for
+// [store.AwayAfter]. If its partition is away for longer and the worker dies meanwhile, the
+// suspect is taken to have been alone.
 //
 // All queues of a worker share one suspects.
 type suspects struct {
@@ -37,9 +41,19 @@ type suspects struct {
 
 // turn is the right of a suspect to be called.
 type turn struct {
-	mu    sync.Mutex
-	alone bool   // the suspect is marked as alone in Redis
-	join  func() // marks the suspect as not alone
+	begin func(func()) // runs a function in the background
+	join  func()       // marks the suspect as not alone
+
+	mu    sync.Mutex // held while the suspect is marked
+	alone bool       // the suspect is marked as alone in Redis
+
+	joining *joining // guarded by suspects.mu; nil: no call waits for the mark
+}
+
+// joining is the wait of calls until a suspect is marked as not alone.
+type joining struct {
+	done chan struct{}
+	late time.Time // when they wait no longer
 }
 
 // suspicious is the number of counted deaths that make a job a suspect.
@@ -59,15 +73,18 @@ func newSuspects(concurrency int) *suspects {
 func (s *suspects) enter() (leave func()) {
 	s.mu.Lock()
 	s.calls++
-	turn := s.turn
+	var wait *joining
+	if s.turn != nil {
+		wait = s.joinLocked(s.turn)
+	}
 	s.mu.Unlock()
-	if turn != nil {
-		turn.mu.Lock()
-		if turn.alone {
-			turn.join()
-			turn.alone = false
+	if wait != nil {
+		late := time.NewTimer(time.Until(wait.late))
+		defer late.Stop()
+		select {
+		case <-wait.done:
+		case <-late.C:
 		}
-		turn.mu.Unlock()
 	}
 	return func() {
 		s.mu.Lock()
@@ -76,9 +93,34 @@ func (s *suspects) enter() (leave func()) {
 	}
 }
 
+// joinLocked begins to mark a suspect as not alone, unless this is under way. The mark is
+// one for all calls that begin meanwhile, and only the first of them wait for it if it
+// takes long.
+func (s *suspects) joinLocked(t *turn) *joining {
+	if t.joining != nil {
+		return t.joining
+	}
+	wait := &joining{make(chan struct{}), time.Now().Add(store.AwayAfter)}
+	t.joining = wait
+	t.begin(func() {
+		defer close(wait.done)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.alone {
+			t.join()
+			t.alone = false
+		}
+		// Before mark can go on: it sees the calls that share this, or they begin another one.
+		s.mu.Lock()
+		t.joining = nil
+		s.mu.Unlock()
+	})
+	return wait
+}
+
 // take waits for the turn of a suspect. It returns nil if ctx is done first, or if too many
-// suspects wait.
-func (s *suspects) take(ctx context.Context, join func()) *turn {
+// suspects wait. begin runs a function in the background.
+func (s *suspects) take(ctx context.Context, begin func(func()), join func()) *turn {
 	select {
 	case s.waiting <- struct{}{}:
 	default:
@@ -92,7 +134,7 @@ func (s *suspects) take(ctx context.Context, join func()) *turn {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.turn = &turn{join: join}
+	s.turn = &turn{begin: begin, join: join}
 	return s.turn
 }
 

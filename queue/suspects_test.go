@@ -207,7 +207,7 @@ func TestSuspectIsNotAlone(t *testing.T) {
 			return true
 		})
 	}
-	turn := s.take(t.Context(), func() { notes = append(notes, "joined") })
+	turn := s.take(t.Context(), background, func() { notes = append(notes, "joined") })
 	s.enter()() // it starts before the mark, and ends before it
 	mark(turn)
 	leave := s.enter()
@@ -215,15 +215,79 @@ func TestSuspectIsNotAlone(t *testing.T) {
 	mark(turn) // another slot, while a call is under way
 	leave()
 	s.pass()
-	turn = s.take(t.Context(), nil)
+	turn = s.take(t.Context(), background, nil)
 	mark(turn)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if s.take(gone, nil) != nil {
+	if s.take(gone, background, nil) != nil {
 		t.Error("two suspects have the turn")
 	}
 	if want := []string{"alone true", "joined", "alone false", "alone true"}; !slices.Equal(notes, want) {
 		t.Errorf("notes = %q; want %q", notes, want)
+	}
+}
+
+func background(f func()) { go f() }
+
+// TestSuspectBesideAnAbsence: while Redis does not answer, calls wait for the mark of a suspect once, and not for long.
+// The suspect is marked as not alone when Redis answers.
+func TestSuspectBesideAnAbsence(t *testing.T) {
+	for name, during := range map[string]string{"when a call begins": "join", "before the suspect's call": "mark"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, answers := newSuspects(10), make(chan struct{})
+			asked, joined := make(chan struct{}, 1), make(chan struct{}, 10)
+			ask := func(what string) {
+				if what == during {
+					asked <- struct{}{}
+					<-answers
+				}
+			}
+			turn, marked := s.take(t.Context(), background, func() {
+				ask("join")
+				joined <- struct{}{}
+			}), make(chan struct{})
+			go func() {
+				defer close(marked)
+				s.mark(turn, func(bool) bool {
+					ask("mark")
+					return true
+				})
+			}()
+			if during == "mark" {
+				<-asked
+			} else {
+				<-marked
+			}
+			enter := func() time.Duration {
+				began, entered := time.Now(), make(chan struct{})
+				go func() {
+					s.enter()
+					close(entered)
+				}()
+				select {
+				case <-entered:
+				case <-time.After(hang):
+					t.Fatal("a call waits for the mark")
+				}
+				return time.Since(began)
+			}
+			if first := enter(); first < store.AwayAfter {
+				t.Errorf("the first call waited for %v", first)
+			}
+			for range 3 {
+				if next := enter(); next >= store.AwayAfter {
+					t.Errorf("the next call waited for %v", next)
+				}
+			}
+			close(answers)
+			<-marked
+			<-joined
+			if enter(); len(joined) > 0 {
+				t.Error("it was marked as not alone twice")
+			}
+			s.pass()
+		})
 	}
 }
 
