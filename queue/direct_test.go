@@ -230,6 +230,35 @@ func TestLapsedDirectCall(t *testing.T) {
 	r.wait(t)
 }
 
+// TestPlaceThatLapsesIsAwaited: of the lanes that wait for a place, one is looked at when the next place of a direct call
+// lapses, as nobody gives it back. A sweep leaves that as it is.
+func TestPlaceThatLapsesIsAwaited(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(inFlight(2)), nil)
+	client := r.server.Client()
+	p, err := r.client.Take(t.Context(), r.call("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.stop()
+	ends := client.ZScore(t.Context(), store.Key(r.queue, "permits:x:"), p.id).Val()
+	for _, tenant := range []string{"a", "b", "c"} {
+		r.enqueue(t, tenant, 2)
+	}
+	d := r.dispatcher()
+	r.release(t, d, 10)
+	awaits := func() {
+		t.Helper()
+		due := client.ZRangeWithScores(t.Context(), store.Key(r.queue, "waiting"), 0, -1).Val()
+		if n := client.SCard(t.Context(), store.Key(r.queue, "blocked:x:")).Val(); n != 3 || len(due) != 1 || due[0].Score != ends {
+			t.Errorf("%d lanes wait for a place, and are due at %v; want one, when the place lapses at %.0f", n, due, ends)
+		}
+	}
+	awaits()
+	r.sweep(t, 3)
+	awaits()
+}
+
 // TestDirectCallsAreHeldAsJobsAre: by pauses, by asynq's tools, and by send windows.
 func TestDirectCallsAreHeldAsJobsAre(t *testing.T) {
 	t.Parallel()

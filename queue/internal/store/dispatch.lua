@@ -731,10 +731,12 @@ end
 
 local function no_permit(turn, job)
   local blocked = job.blocked
+  local till = blocked.till
+  if blocked.lapses and not (till and till > now and till < blocked.lapses) then till = blocked.lapses end
   if not attempt('lane ' .. turn.lane, function() plan('SADD', blocked.blocked, turn.lane) end) then
     set_aside(turn.lane)
-  elseif blocked.till and blocked.till > now then
-    wait(turn.lane, blocked.till) -- the limit may admit more before a permit is freed
+  elseif till and till > now then
+    wait(turn.lane, till) -- the limit may admit more before a permit is freed
   end
   if turn.taken == 0 then pass_on(turn.lane, job.limits) end
 end

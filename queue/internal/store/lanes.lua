@@ -779,10 +779,20 @@ end
 
 local function permit_left(entry, now) return limit_earliest(entry.spec, bucket(entry, now), now, now, 1) <= now end
 
--- blocked_by returns the first concurrency limit of a lane without a free permit.
+-- blocked_by returns the first concurrency limit of a lane without a free permit. Nobody gives back the permit of a
+-- call without a job whose process died. lapses is when the first of these is free, and false if there is none: in the
+-- bucket, and in the entry of the first lane that the script asks about, as one lane is enough to wait for it.
 local function blocked_by(limits, now)
   for _, entry in ipairs(limits.permits) do
-    if not permit_left(entry, now) then return entry end
+    if not permit_left(entry, now) then
+      local b = bucket(entry, now)
+      if b.lapses == nil then
+        local first = read('ZRANGEBYSCORE', entry.key, '(' .. int(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+        b.lapses = first[1] ~= nil and is_direct(first[1]) and tonumber(first[2])
+        entry.lapses = b.lapses
+      end
+      return entry
+    end
   end
 end
 

@@ -62,7 +62,7 @@ local function put(lane, due, e, blocked, limits)
   if blocked then
     if read('SISMEMBER', blocked.blocked, lane) == 0 then plan('SADD', blocked.blocked, lane) end
     -- A limit that may admit more before a permit is freed is asked again then.
-    if due and not (blocked.till and blocked.till > now) then plan('ZREM', headgate .. 'waiting', lane) end
+    if due and not (blocked.till and blocked.till > now or bucket(blocked, now).lapses) then plan('ZREM', headgate .. 'waiting', lane) end
     return
   end
   if due and due <= e then return end
