@@ -1,15 +1,18 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
@@ -222,6 +225,85 @@ func TestChangesWake(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.seen.wait(t, "sent", 4)
+		})
+	}
+}
+
+// TestAnotherFirstJobWakesItsLane: a lane waits until the job at its head may go, which costs much. When a job that costs
+// less comes to the head, it goes at once.
+func TestAnotherFirstJobWakesItsLane(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		edit   func(*Job) // of the costly job
+		behind bool       // another job waits behind it
+		change func(t *testing.T, r *rig, costly, held string) (first string)
+	}{
+		"one of high priority comes": {change: func(t *testing.T, r *rig, _, _ string) string {
+			return r.add(t, func(job *Job) { job.Priority = High })
+		}},
+		"one of normal priority comes before a low one": {edit: func(job *Job) { job.Priority = Low }, change: func(t *testing.T, r *rig, _, _ string) string {
+			return r.add(t, nil)
+		}},
+		"one that was tried comes back at once": {change: func(t *testing.T, r *rig, _, held string) string {
+			r.settles(t, settleQuestion{id: held, outcome: settleRefused, to: "lane"})
+			return held
+		}},
+		"one that was tried comes back later": {change: func(t *testing.T, r *rig, _, held string) string {
+			r.settles(t, settleQuestion{id: held, outcome: settleFree, to: "retry 1000 1"})
+			r.retryNow(t, held)
+			return held
+		}},
+		"the worker of one dies": {change: func(t *testing.T, r *rig, _, held string) string {
+			r.recover(t, held, "10", false)
+			return held
+		}},
+		"the costly one is cancelled": {behind: true, change: func(t *testing.T, r *rig, costly, _ string) string {
+			if tally, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.Cancel, operate.Filter{ID: costly}, ann, nil); err != nil || tally.Jobs != 1 {
+				t.Fatal(tally, err)
+			}
+			return ""
+		}},
+		"the costly one expires": {behind: true, edit: func(job *Job) { job.Deadline = time.Now().Add(time.Hour) }, change: func(t *testing.T, r *rig, costly, _ string) string {
+			past := time.Now().Add(-time.Second).UnixMicro()
+			client := r.server.Client()
+			client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+costly), "hg_deadline", past)
+			client.ZAdd(t.Context(), store.Key(r.queue, "deadlines"), redis.Z{Score: float64(past), Member: costly})
+			return ""
+		}},
+		"the costly one is done by a run that was lost": {behind: true, change: func(t *testing.T, r *rig, costly, _ string) string {
+			r.server.Client().HSet(t.Context(), asynqwire.Key(r.queue, "t:"+costly), "hg_lost", "lost:1=1")
+			if done, err := store.LateScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, costly, "lost:1", "a", "call", "1", "", "ok", 1, 1); err != nil || done != int64(1) {
+				t.Fatal(done, err)
+			}
+			return ""
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := startRig(t, -1, limitsOf(perHour("tenant", 10)), nil)
+			client := r.server.Client()
+			held := r.add(t, nil)
+			r.hold(t, held, "w:1")
+			r.add(t, nil) // takes one of the ten permits
+			costly := r.add(t, func(job *Job) {
+				job.Cost = 10
+				if test.edit != nil {
+					test.edit(job)
+				}
+			})
+			d := r.dispatcher()
+			r.release(t, d, 10)
+			if due := client.ZScore(t.Context(), store.Key(r.queue, "waiting"), r.lane("a")).Val(); due < float64(time.Now().Add(time.Minute).UnixMicro()) {
+				t.Fatalf("the lane waits until %.0f", due)
+			}
+			first := ""
+			if test.behind {
+				first = r.add(t, nil)
+			}
+			first = cmp.Or(test.change(t, r, costly, held), first)
+			if r.release(t, d, 10); r.field(t, first, "state") != "active" {
+				t.Errorf("the first job is %s", r.field(t, first, "state"))
+			}
 		})
 	}
 }

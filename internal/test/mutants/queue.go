@@ -100,8 +100,8 @@ var queueMutants = []mutant{
 		"missing write", "a job whose deadline passes is put away wherever it waits", "queue TestDeadlinePassesWhileTheTenantIsPaused|TestDeadlineAfterAStep",
 	},
 	{
-		"queue/internal/store/enqueue.lua", `if lengths[job.lane] == 0 then`, `if lengths[job.lane] == 1 then`,
-		"off by one", "a lane that gets its first job is known to the dispatcher", "queue TestKeptSlotTakesAPermit",
+		"queue/internal/store/enqueue.lua", `if job.position < first then`, `if job.position > first then`,
+		"swapped", "a lane that gets its first job is known to the dispatcher", "queue TestKeptSlotTakesAPermit",
 	},
 
 	// settle.lua, end.lua.

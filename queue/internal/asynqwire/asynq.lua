@@ -61,6 +61,11 @@ local function lane_append(lane, id, score) plan('ZADD', lane_key(lane), int(sco
 
 local function lane_length(lane) return read('ZCARD', lane_key(lane)) end
 
+-- lane_first returns the score of the first job of a lane; math.huge: it has none.
+local function lane_first(lane)
+  return tonumber(read('ZRANGE', lane_key(lane), 0, 0, 'WITHSCORES')[2] or math.huge)
+end
+
 -- asynq computes the memory use of a queue wrongly if an empty group stays listed.
 local function lane_forget(lane) plan('SREM', asynq .. 'groups', lane) end
 

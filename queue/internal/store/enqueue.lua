@@ -45,7 +45,7 @@ end
 -- The writes for the jobs of this call are only planned, so Redis does not show them yet.
 local accepted = {}         -- the accepted jobs, in order
 local jobs, keys = {}, {}   -- id -> {state, digest, done, unique}; unique key -> id
-local depths, lengths = {}, {}
+local depths, firsts = {}, {} -- firsts: lane -> position of its first job; math.huge: it has none
 local stored, grown = {}, {jobs = 0, units = 0} -- by tenant and of all: what this call adds
 
 local function job_of(id)
@@ -156,7 +156,7 @@ local function decide(i)
     plan('SET', unique_key(unique), id, 'PX', int(ms))
   end
   if due == '0' then
-    lengths[lane] = lengths[lane] or lane_length(lane)
+    firsts[lane] = firsts[lane] or lane_first(lane)
   else
     plan('ZADD', asynq .. 'scheduled', due, id)
     -- The dispatcher may not look before this job is due.
@@ -188,15 +188,18 @@ end
 
 for _, job in ipairs(accepted) do
   if job.lane then
-    if lengths[job.lane] == 0 then
-      announcement = ''
+    local first = firsts[job.lane]
+    if first == math.huge then
       lane_open(job.lane, job.id, job.position)
-      wake(job.lane, now)
     else
-      -- A lane with jobs is listed already, and the dispatcher knows it.
-      lane_append(job.lane, job.id, job.position)
+      lane_append(job.lane, job.id, job.position) -- a lane with jobs is listed already
     end
-    lengths[job.lane] = lengths[job.lane] + 1
+    if job.position < first then
+      -- The dispatcher does not know the lane, or when this job may go.
+      announcement = ''
+      wake(job.lane, now, true)
+      firsts[job.lane] = job.position
+    end
     note_length(job.lane, 1)
     note_band(job.lane, job.position)
   end

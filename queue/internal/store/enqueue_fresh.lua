@@ -4,7 +4,7 @@
 -- It takes the same arguments as enqueue.lua, with a line. If it returns nothing, the
 -- caller runs enqueue.lua. It does the same as enqueue.lua for one job with an id of its
 -- own and without key, deadline, delay, costs, priority or follow-up, in a lane that
--- holds jobs and a queue without caps. It needs none of the functions for other cases,
+-- holds a job that goes before it, and a queue without caps. It needs none of the functions for other cases,
 -- nor plan.lua.
 --
 -- So it writes directly, and never raises. If it cannot read or write something, it
@@ -20,8 +20,8 @@ local limits = call('HMGET', headgate .. 'limits', '*', 'layout')
 local names = not limits.err and plain_attributes(limits[1])
 if not names or (limits[2] or '') ~= ARGV[5] then return end
 local lane = lane_of(names, tenant, attributes)
-local length = call('ZCARD', lane_key(lane))
-if type(length) ~= 'number' or length == 0 then return end
+local first, position = call('ZRANGE', lane_key(lane), 0, 0, 'WITHSCORES'), BAND + clock()
+if first.err or not first[1] or position < tonumber(first[2]) then return end
 
 local tenants, size = headgate .. 'tenants', size_of(#msg)
 local texts = call('HMGET', tenants, '*', tenant)
@@ -35,7 +35,7 @@ if type(written) ~= 'number' then
   call('HINCRBY', headgate .. 'totals', 'enqueued', '-1')
   return
 end
-call('ZADD', lane_key(lane), int(BAND + clock()), id)
+call('ZADD', lane_key(lane), int(position), id)
 call('HSET', tenants, '*', tenant_write(all[1] + 1, all[2], all[3] + 1, all[4] + size, all[5]),
   tenant, tenant_write(own[1] + 1, own[2], own[3] + 1, own[4] + size))
 call('SET', answers, answers_write(number, '[[1]]'), 'PX', ANSWERS_MS)

@@ -685,7 +685,8 @@ local function guaranteed()
 end
 
 -- wake makes a lane with jobs known to the dispatcher. at_once also moves a lane forward
--- that waits for its limits, for a job that still has its slot.
+-- that waits for its limits: it waits for what its first job needs, and has another first
+-- job, or one that still has its slot.
 local function wake(lane, now, at_once)
   if read('ZSCORE', headgate .. 'ready', lane) then return end
   plan('ZADD', headgate .. 'waiting', at_once and 'LT' or 'NX', int(now), lane)
@@ -1098,9 +1099,13 @@ local function lane_open(lane, id, position)
 end
 
 -- lane_close removes an empty lane from all sets. A lane left in a blocked set would be woken in place of another. If
--- its last job left without a turn, it may have been woken for a permit, which another lane gets then.
+-- its last job left without a turn, it may have been woken for a permit, which another lane gets then. A lane that
+-- jobs left without a turn is looked at if it is not empty: its first job may be another one.
 local function lane_close(lane, now, without_turn)
-  if lane_length(lane) + (left[lane] or 0) > 0 then return end
+  if lane_length(lane) + (left[lane] or 0) > 0 then
+    if without_turn and left[lane] then wake(lane, now, true) end
+    return
+  end
   lane_forget(lane)
   if endpoint_of(lane) then plan('SREM', headgate .. 'endpoints:' .. tenant_of(lane), lane) end
   plan('ZREM', headgate .. 'waiting', lane)
@@ -1119,12 +1124,15 @@ local function lane_close(lane, now, without_turn)
   end
 end
 
--- to_lane puts a job into its lane, or back into it.
+-- to_lane puts a job into its lane, or back into it. It returns whether the job is the first there: until then the
+-- lane was empty, or waited for what another job needs.
 local function to_lane(lane, id, position, now, at_once)
+  local first = position < lane_first(lane)
   plan('HSET', task_key(id), 'state', 'aggregating')
   lane_open(lane, id, position)
   note_length(lane, 1)
   note_band(lane, position)
   backlog_add(tenant_of(lane), 1)
-  wake(lane, now, at_once)
+  wake(lane, now, at_once or first)
+  return first
 end

@@ -40,6 +40,7 @@ local understood = attempt('job ' .. id, function()
       pend(id)
       if task[1] == 'aggregating' then
         lane_drop(task[2], id)
+        wake(task[2], now, true) -- its first job may be another one
         backlog_add(tenant_of(task[2]), -1)
       else
         plan('ZREM', set, id)
