@@ -308,6 +308,20 @@ func TestAnotherFirstJobWakesItsLane(t *testing.T) {
 	}
 }
 
+// TestJobThatGoesBackIsAnnounced: a job goes straight back to its lane, which is empty. The worker that leads hears of it.
+func TestJobThatGoesBackIsAnnounced(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(), nil)
+	id := r.add(t, nil)
+	r.hold(t, id, "w:1")
+	announced := r.announcements(t)
+	const over = "until now"
+	r.server.Client().Publish(t.Context(), store.WakeChannel(r.queue), over)
+	hears(t, announced, over)
+	r.settles(t, settleQuestion{id: id, outcome: settleRefused, to: "lane"})
+	hears(t, announced, "")
+}
+
 // TestDeadlinesOfEndedJobs: no deadlines of ended jobs are kept.
 func TestDeadlinesOfEndedJobs(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)

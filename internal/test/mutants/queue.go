@@ -72,7 +72,7 @@ var queueMutants = []mutant{
 		"missing condition", "jobs that asynq's tools deleted fill no cap", "queue TestCapsCountAllStates",
 	},
 	{
-		"queue/internal/store/settle.lua", `if c > now then announcement = '' end -- its slot is soon over`, ``,
+		"queue/internal/store/settle.lua", `if first or c > now then announcement = '' end -- its slot is soon over, or the dispatcher does not know it`, ``,
 		"missing write", "another worker hears of a slot that a stopping one gives back", "queue TestHeldSlotsAreUsedByAnotherWorker",
 	},
 	{

@@ -193,8 +193,8 @@ local function go(id, task, failed_now, to, msg, lane, c, position)
     state = 'retry'
     plan('ZADD', asynq .. 'retry', int(math.ceil((now + tonumber(n)) / 1000000)), id)
   elseif what == 'lane' then
-    to_lane(lane, id, position or BAND + now, now, c > now)
-    if c > now then announcement = '' end -- its slot is soon over
+    local first = to_lane(lane, id, position or BAND + now, now, c > now)
+    if first or c > now then announcement = '' end -- its slot is soon over, or the dispatcher does not know it
   else
     error(string.format('%q', to) .. ' is no place for a job', 0)
   end
