@@ -1,6 +1,10 @@
 package limitlua
 
-import "time"
+import (
+	"time"
+
+	"github.com/headgate/headgate/internal/timezone"
+)
 
 // Windows returns the starts of the calendar windows around now, in µs since the epoch,
 // ascending: that of the window before the one that holds now, of that one, and of n
@@ -55,9 +59,8 @@ func startOf(y int, m time.Month, d int, loc *time.Location) time.Time {
 		if start.Before(t) {
 			start = t // the change before t skipped it
 		}
-		_, until := t.ZoneBounds()
-		// From 2038 on ZoneBounds ends leap years a day early, and for the day after that it returns a moment before t.
-		if until.IsZero() || start.Before(until) || !until.After(t) {
+		until := timezone.NextChange(t)
+		if until.IsZero() || start.Before(until) {
 			return start.In(loc)
 		}
 		t = until

@@ -38,8 +38,8 @@ func TestStartOf(t *testing.T) {
 	}
 }
 
-// TestWindowsOfLaterDecades: windows are found also where package time only has a rule for the changes of the clocks, which
-// is from 2038 on, and takes leap years for a day too short.
+// TestWindowsOfLaterDecades: windows are found also where package time only has a rule for the changes of the clocks, and
+// takes leap years for a day too short.
 func TestWindowsOfLaterDecades(t *testing.T) {
 	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Australia/Sydney", "UTC"} {
 		loc, err := time.LoadLocation(zone)
@@ -48,7 +48,7 @@ func TestWindowsOfLaterDecades(t *testing.T) {
 		}
 		for _, limit := range []Limit{{Period: 24 * time.Hour}, {Period: 7 * 24 * time.Hour}, {Months: 1}} {
 			limit.Algorithm, limit.Location = "fixed_window", loc
-			for year := 2036; year < 2050; year++ {
+			for year := 2026; year < 2050; year++ {
 				for _, start := range limit.Windows(time.Date(year, 12, 24, 12, 0, 0, 0, time.UTC), 12) {
 					if at := time.UnixMicro(start).In(loc); at.Hour() != 0 || at.Minute() != 0 {
 						t.Errorf("%s, %d: a window begins at %v", zone, year, at)

@@ -2,7 +2,11 @@
 // 09:00-18:00 Europe/Berlin".
 package sendwindow
 
-import "time"
+import (
+	"time"
+
+	"github.com/headgate/headgate/internal/timezone"
+)
 
 // Window is the hours of a week in which calls may go, by the clocks of a time zone:
 // "Mon-Fri 09:00-18:00 Europe/Berlin". [Parse] reads its text form. The zero value is
@@ -109,7 +113,7 @@ func (w Window) between(from, until time.Time) []int64 {
 		// Until the zone's next change its clocks run evenly.
 		local := from.In(w.zone)
 		_, offset := local.Zone()
-		_, change := local.ZoneBounds()
+		change := timezone.NextChange(local)
 		if change.IsZero() || change.After(until) {
 			change = until
 		}

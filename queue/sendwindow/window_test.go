@@ -276,6 +276,26 @@ func TestOpenings(t *testing.T) {
 	}
 }
 
+// TestOpeningsOfLaterDecades: openings are found also where package time only has a rule for the changes of the clocks, and
+// takes leap years for a day too short.
+func TestOpeningsOfLaterDecades(t *testing.T) {
+	t.Parallel()
+	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Australia/Sydney", "UTC"} {
+		w := parsedWindow(t, "09:00-18:00 "+zone)
+		for _, year := range []int{2028, 2040, 2044} {
+			from := time.Date(year, 12, 29, 8, 0, 0, 0, w.zone)
+			got := w.Openings(from, from.Add(5*24*time.Hour))
+			var want []int64
+			for day := range 5 {
+				want = append(want, time.Date(year, 12, 29+day, 9, 0, 0, 0, w.zone).UnixMicro(), time.Date(year, 12, 29+day, 18, 0, 0, 0, w.zone).UnixMicro())
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s, %d: %v, want %v", zone, year, openingsText(got), openingsText(want))
+			}
+		}
+	}
+}
+
 func TestLastingOpeningsAreCutFarAway(t *testing.T) {
 	now := minuteUTC(t, "2026-11-21 09:00")
 	for _, text := range []string{"00:00-24:00 UTC", "12:30-12:00, 12:00-12:30 Europe/Berlin"} {

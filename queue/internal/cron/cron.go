@@ -10,6 +10,7 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/timezone"
 	"github.com/headgate/headgate/queue/validation"
 )
 
@@ -90,7 +91,8 @@ func (s Schedule) Next(after int64) int64 {
 		return (after/s.every + 1) * s.every
 	}
 	at := time.Unix(after, 0).In(s.zone)
-	start, end := at.ZoneBounds()
+	start, _ := at.ZoneBounds()
+	end := timezone.NextChange(at)
 	offset := offsetOf(at)
 	wall := after + offset
 	if !s.hourly && !start.IsZero() {
@@ -116,7 +118,7 @@ func (s Schedule) Next(after int64) int64 {
 		} else if tick.Unix() < first {
 			return change
 		}
-		_, end = end.ZoneBounds()
+		end = timezone.NextChange(end)
 	}
 }
 

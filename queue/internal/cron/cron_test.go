@@ -109,6 +109,24 @@ func TestScheduleWhenClocksChange(t *testing.T) {
 	}
 }
 
+// TestTicksOfLaterDecades: ticks are found also where package time only has a rule for the changes of the clocks, and takes
+// leap years for a day too short.
+func TestTicksOfLaterDecades(t *testing.T) {
+	t.Parallel()
+	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Australia/Sydney", "UTC"} {
+		for _, year := range []int{2028, 2040, 2044} {
+			s := mustSchedule(t, "30 9 * * *", zone)
+			at := time.Date(year, 12, 29, 12, 0, 0, 0, s.zone).Unix()
+			for day := 30; day < 34; day++ {
+				at = s.Next(at)
+				if want := time.Date(year, 12, day, 9, 30, 0, 0, s.zone); at != want.Unix() {
+					t.Errorf("%s: tick at %v, want %v", zone, time.Unix(at, 0).In(s.zone), want)
+				}
+			}
+		}
+	}
+}
+
 // TestScheduleAgainstTheClock walks through clock changes minute by minute, and reads the
 // clock on the wall as a person would.
 func TestScheduleAgainstTheClock(t *testing.T) {
