@@ -177,6 +177,29 @@ func TestDamagedTexts(t *testing.T) {
 	}
 }
 
+// TestChargeBeyondTheCalendar: a charge of a caller whose clock is days wrong, so that its calendar does not hold the time of
+// Redis, forgets nothing of what was used.
+func TestChargeBeyondTheCalendar(t *testing.T) {
+	client := redistest.Shared(t).Client()
+	c := newClocked(t, client, window("1/day", time.UTC))
+	script := limitlua.NewScript(`
+local now = 1700000000000000
+local function limit(from) return {a = 'fw', b = 10, ahead = 1e12, c = {from - 10, from, from + 10}} end
+local left = {}
+for i, far in ipairs({-3e11, 3e11}) do
+  local b = limit_open(limit(now), KEYS[i], now)
+  limit_commit(limit(now), b, now, now, 5)
+  limit_charge(limit(now + far), b, now, 2)
+  limit_save(b, now)
+  left[i] = limit_left(limit(now), limit_open(limit(now), KEYS[i], now), now)
+end
+return left`)
+	reply, err := script.Run(t.Context(), client, []string{c.prefix + ":a", c.prefix + ":b"})
+	if err != nil || fmt.Sprint(reply) != "[3 3]" {
+		t.Errorf("%v, %v left of 10 after 5 and 2", reply, err)
+	}
+}
+
 // TestScriptsRefuseCosts: a cost that no limit ever admits is refused by the script, too,
 // whoever asks it.
 func TestScriptsRefuseCosts(t *testing.T) {

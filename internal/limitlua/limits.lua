@@ -796,8 +796,9 @@ function make.window()
   end
 
   function k.charge(limit, s, now, n)
-    -- If a later window was used already, it is charged.
-    if s.start <= now then k.commit(limit, s, now, now, 0) end
+    -- If a later window was used already, it is charged. So is the last one that was used if the caller's calendar does not
+    -- hold now, because it does not say which window this is.
+    if s.start <= now and window_at(limit, now) then k.commit(limit, s, now, now, 0) end
     s.used, s.at = charged(s.used, n, 2 * limit.b), now
   end
 
