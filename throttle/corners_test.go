@@ -177,6 +177,57 @@ func TestDamagedTexts(t *testing.T) {
 	}
 }
 
+// TestDamageConcernsItsOwnCalls: calls that share a round trip with one of a damaged bucket have their answers.
+func TestDamageConcernsItsOwnCalls(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		damage := map[string]func(key, digits string){
+			"a hash":          func(key, _ string) { client.HSet(t.Context(), key, "a", "b") },
+			"a text":          func(key, _ string) { client.Set(t.Context(), key, "no bucket", 0) },
+			"nearly a bucket": func(key, digits string) { client.Set(t.Context(), key, "no bucket at al"+digits, 0) },
+			"a log of words":  func(key, _ string) { client.RPush(t.Context(), key, "@1", "word") },
+		}
+		stored := func(key string) string {
+			return fmt.Sprint(client.Get(t.Context(), key).Val(), client.HGetAll(t.Context(), key).Val(), client.LRange(t.Context(), key, 0, -1).Val())
+		}
+		for name, damaged := range damage {
+			for _, limits := range append([][]Limit{{bucket("10/s", 10), window("10/s", nil)}}, alone(kinds(10))...) {
+				for _, mode := range []string{modeTake, modeReserve} {
+					c := newClocked(t, client, limits...)
+					key := c.bucket(limits[0], "damaged")
+					digits, _ := limits[0].lua().Spec(false, 0).Code()
+					damaged(key, digits)
+					before := stored(key)
+					var calls []*call
+					for _, key := range []string{"a", "damaged", "b", "damaged"} {
+						one, err := c.ask(form(mode), 1, 0, []string{key})
+						if err != nil {
+							t.Fatal(err)
+						}
+						calls = append(calls, one)
+					}
+					err := c.send(t.Context(), mode, calls)
+					for i, one := range calls {
+						if bad := i%2 == 1; bad != (one.err != nil) || bad == one.decision.Allowed || err != nil {
+							t.Errorf("%s, %s, %s, call %d: %+v, %v, %v", name, limits[0].Name, mode, i, one.decision, one.err, err)
+						}
+					}
+					if after := stored(key); after != before {
+						t.Errorf("%s, %s, %s: %s became %s", name, limits[0].Name, mode, before, after)
+					}
+				}
+			}
+		}
+	})
+}
+
+// alone returns each limit by itself.
+func alone(limits []Limit) (each [][]Limit) {
+	for _, limit := range limits {
+		each = append(each, []Limit{limit})
+	}
+	return each
+}
+
 // TestChargeBeyondTheCalendar: a charge of a caller whose clock is days wrong, so that its calendar does not hold the time of
 // Redis, forgets nothing of what was used.
 func TestChargeBeyondTheCalendar(t *testing.T) {

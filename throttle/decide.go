@@ -3,6 +3,7 @@ package throttle
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -275,6 +276,11 @@ func (c *call) same(other *call) bool {
 	return c.n == other.n && c.within == other.within && c.id == other.id && slices.Equal(c.buckets, other.buckets)
 }
 
+// damaged is the answer to a call of a key that holds no bucket.
+const damaged = -2
+
+var errDamaged = errors.New("throttle: decide")
+
 // answer reads the reply of take.lua into the calls.
 func (l *Limiter) answer(r request, reply any, err error) error {
 	calls, mode := r.calls, r.mode
@@ -297,11 +303,15 @@ func (l *Limiter) answer(r request, reply any, err error) error {
 		at := 1 + words*i
 		span := func(i int) time.Duration { return time.Duration(of.at(i)) * time.Microsecond }
 		taken, which := of.at(at), of.at(at+1)
+		if of.ok && taken == damaged {
+			c.err = errDamaged // what is wrong follows
+			continue
+		}
 		if !of.ok || which < 1 || which > int64(len(l.limits)) {
 			return fmt.Errorf("throttle: decide: unexpected reply %v", reply)
 		}
 		limit := &l.limits[which-1]
-		if taken < 0 {
+		if taken == -1 {
 			c.err = &CostError{Limit: limit.Name, Cost: c.n, Max: limit.maxCost(shaping(mode))}
 			continue
 		}
@@ -326,8 +336,14 @@ func (l *Limiter) answer(r request, reply any, err error) error {
 		}
 	}
 	for i := reasons; i+1 < len(values); i += 2 {
-		if n := of.at(i); n >= 0 && n < int64(len(calls)) {
-			calls[n].decision.Paused, _ = values[i+1].(string)
+		n := of.at(i)
+		if n < 0 || n >= int64(len(calls)) {
+			continue
+		}
+		if text, _ := values[i+1].(string); calls[n].err == nil {
+			calls[n].decision.Paused = text
+		} else {
+			calls[n].err = fmt.Errorf("%w: %s", errDamaged, text)
 		}
 	}
 	if !of.ok {

@@ -32,8 +32,10 @@ local function read(key, r, digits, rate)
   local text = redis.pcall('GET', key)
   if not text then return 0 end
   if type(text) ~= 'string' then return nil end
+  local tat = tonumber(string.sub(text, 1, 15))
+  if not tat then return nil end
   if #text == 19 and string.sub(text, 16) == digits then
-    local owed = from + string.sub(text, 1, 15) - now
+    local owed = from + tat - now
     if owed > max_owed then return nil end -- the clock was set back
     return owed > 0 and owed or 0
   end
@@ -41,7 +43,7 @@ local function read(key, r, digits, rate)
   if string.sub(text, 16, head) ~= rate then return nil end
   local frac, at = string.match(text, '^%+(%d+)@(%d+)$', head + 1)
   if not at or at * 1000000 > now + 1000000 then return nil end -- the clock was set back
-  local owed = from + string.sub(text, 1, 15) - now
+  local owed = from + tat - now
   if owed < 0 then return 0 end
   return owed * r + frac
 end

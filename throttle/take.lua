@@ -13,8 +13,8 @@
 --   times   how many calls ask this, one after the other
 -- Returns   {now_us, six for each call ..., and for 'reserve' the marks of
 --           each limit's bucket (limit_refund), ..., then pairs: number of a
---           call, reason of the pause that held it}
---   taken   1 | 0 | -1: n can never be admitted by the limit
+--           call, reason of the pause that held it or what is wrong with a key}
+--   taken   1 | 0 | -1: n can never be admitted by the limit | -2: a key of the call holds no bucket
 --   limit   which limit caused the delay or refused; if none did, the one with the
 --           fewest permits left
 --   delay   µs until the slot
@@ -87,12 +87,20 @@ local function decide(which, n, within, id)
   return refused and 0 or 1, shown, t - now, opens - now, left, limit_reset(limits[shown], b, now), binding > 0 and b.pause > now and b.why
 end
 
+-- A damaged key concerns only the calls that need it. They raise before they take anything.
+local function attempt(ok, ...)
+  if ok then return ... end
+  local fault = ...
+  if not string.find(tostring(fault), ' holds no bucket$') then error(fault, 0) end
+  return -2, 0, 0, 0, 0, 0, fault
+end
+
 for at = 4 + count * 6, #ARGV, 5 do
   local which, n, within, id = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), ARGV[at + 3]
   local taken, shown, delay, wait, left, reset, why = 1
   for _ = 1, tonumber(ARGV[at + 4]) do
     -- A call that asks for what was just refused is refused, too.
-    if taken == 1 then taken, shown, delay, wait, left, reset, why = decide(which, n, within, id) end
+    if taken == 1 then taken, shown, delay, wait, left, reset, why = attempt(pcall(decide, which, n, within, id)) end
     local r = #reply
     if why then reasons[#reasons + 1], reasons[#reasons + 2] = (r - 1) / 6, why end
     reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5], reply[r + 6] = taken, shown, delay, wait, left, reset

@@ -1135,11 +1135,12 @@ function make.permits()
 
   local function held(s, now)
     if not s.held then
-      s.held, s.taken = redis.pcall('ZCOUNT', s.key, string.format('(%.0f', now), '+inf'), {}
-      if type(s.held) == 'table' then
+      local count = redis.pcall('ZCOUNT', s.key, string.format('(%.0f', now), '+inf')
+      if type(count) == 'table' then
         bucket_of({key = s.key, pause = 0, why = ''}, now) -- raises where it is none
-        s.held, s.foreign = 0, true
+        count, s.foreign = 0, true
       end
+      s.held, s.taken = count, {}
     end
     return s.held
   end
