@@ -319,6 +319,9 @@ func (l Limit) Validate() error {
 	if l.Queues != nil {
 		l.validateBudget(wrong)
 	}
+	if l.Location != nil && !hasName(l.Location) {
+		wrong("timezone", "%s is another zone to other programs, or none: use one of time.LoadLocation, such as Europe/Berlin, or UTC", check.Quote(l.Location.String()))
+	}
 	rule := throttle.Limit{
 		Name: l.Name, Algorithm: l.Algorithm, Rate: l.Rate, Burst: l.Burst, Capacity: l.Capacity,
 		Location: l.Location, Concurrency: l.Concurrency,
@@ -330,6 +333,24 @@ func (l Limit) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// hasName reports whether a zone is the one that its name says. In Redis and in limits files it is only a name: time.Local
+// would be another zone on each machine, and one of time.FixedZone may have the name of a zone whose clocks change.
+func hasName(loc *time.Location) bool {
+	name := loc.String()
+	named, err := time.LoadLocation(name)
+	if err != nil || name == "" || name == "Local" {
+		return false
+	}
+	for _, month := range []time.Month{time.January, time.July} {
+		at := time.Date(2026, month, 1, 0, 0, 0, 0, time.UTC)
+		_, ours := at.In(loc).Zone()
+		if _, theirs := at.In(named).Zone(); ours != theirs {
+			return false
+		}
+	}
+	return true
 }
 
 // validateBudget reports what several queues cannot share.
@@ -384,6 +405,9 @@ func (l Limit) checkChange(c Change) error {
 	after.Ramp = nil // of a tenant's own rate and the ramp's, the lower one holds
 	if l.Location != nil && (after.Rate.Period != l.Rate.Period || after.Rate.Months != l.Rate.Months) {
 		return validation.Field("rate", fmt.Sprintf("the windows of this limit are those of %v for every tenant", l.Rate))
+	}
+	if after.Location != nil {
+		after.Location = time.UTC // its own was validated with the limit, and to load it for each of many tenants takes long
 	}
 	return after.Validate()
 }

@@ -73,6 +73,26 @@ func TestRaises(t *testing.T) {
 	}
 }
 
+// TestZonesByName: Redis and limits files name the zone of a limit, so another one of that name would take its place.
+func TestZonesByName(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		zone *time.Location
+		ok   bool
+	}{
+		{berlin, true}, {time.UTC, true}, {time.Local, false},
+		{time.FixedZone("", 3600), false}, {time.FixedZone("UTC+3", 3*3600), false}, {time.FixedZone("CET", 3600), false}, {time.FixedZone("UTC", 3600), false},
+	} {
+		l := Limit{Name: "daily", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 5, Period: 24 * time.Hour}, Location: test.zone, Per: []string{"tenant"}}
+		if err := l.Validate(); (err == nil) != test.ok || err != nil && !strings.HasPrefix(err.Error(), "timezone: ") {
+			t.Errorf("%q: %v", test.zone, err)
+		}
+	}
+}
+
 // TestBudgetsOfASet: all queues of a budget have the same limit, and no other queue has one of its name.
 func TestBudgetsOfASet(t *testing.T) {
 	budget := func(change func(*Limit), queues ...string) Limit {
