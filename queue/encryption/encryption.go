@@ -41,24 +41,32 @@ type Keys struct {
 }
 
 // Parse reads keys: one "ID:KEY" a line, or separated by commas. ID is 1 to 32 letters, digits, '.',
-// '_' or '-', and KEY is 32 bytes in base64. Empty lines and lines that begin with # are ignored.
-// Parse returns nil if there is no key. Errors do not quote keys.
+// '_' or '-', and KEY is 32 bytes in base64. Empty lines and lines that begin with # are ignored, as is
+// what begins with # behind a comma. Parse returns nil if there is no key. Errors do not quote keys.
 func Parse(text string) (*Keys, error) {
 	k := &Keys{byID: map[string][]byte{}}
-	for i, line := range strings.FieldsFunc(text, func(c rune) bool { return c == '\n' || c == ',' }) {
-		line = strings.TrimSpace(line)
-		if line == "" || line[0] == '#' {
+	var parts []string
+	for line := range strings.SplitSeq(text, "\n") {
+		if !strings.HasPrefix(strings.TrimSpace(line), "#") { // a comment may have commas
+			parts = append(parts, strings.Split(line, ",")...)
+		}
+	}
+	n := 0
+	for _, part := range parts {
+		part = strings.TrimSpace(part)
+		if part == "" || part[0] == '#' {
 			continue
 		}
-		id, encoded, named := strings.Cut(line, ":")
+		n++
+		id, encoded, named := strings.Cut(part, ":")
 		key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(encoded))
 		switch {
 		case !named || !idPattern.MatchString(id): // a line without an id may be a key
-			return nil, fmt.Errorf("key %d: write ID:KEY, with an ID of 1 to 32 letters, digits, '.', '_' or '-'", i+1)
+			return nil, fmt.Errorf("key %d: write ID:KEY, with an ID of 1 to 32 letters, digits, '.', '_' or '-'", n)
 		case err != nil || len(key) != 32:
-			return nil, fmt.Errorf("key %d, %s: the part after ':' is not 32 bytes in base64, such as `openssl rand -base64 32` prints", i+1, id)
+			return nil, fmt.Errorf("key %d, %s: the part after ':' is not 32 bytes in base64, such as `openssl rand -base64 32` prints", n, id)
 		case k.byID[id] != nil:
-			return nil, fmt.Errorf("key %d: the ID %s is taken", i+1, id)
+			return nil, fmt.Errorf("key %d: the ID %s is taken", n, id)
 		}
 		if k.first == "" {
 			k.first = id

@@ -45,6 +45,14 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
+	// A comment may have commas, and what follows them is not a key.
+	told := parse(t, "# the keys, newest first: next:KEY, old:KEY", next, "# 2025, the one before,", old+", # the last one")
+	if got, err := told.Decrypt(sealed, place); err != nil || !bytes.Equal(got, text) {
+		t.Errorf("with comments: %q, %v", got, err)
+	}
+	if k, err := Parse("#" + next + "," + old); k != nil || err != nil {
+		t.Errorf("a line that begins with # has keys: %v, %v", k, err)
+	}
 	if s := both.Encrypt(text, place); !bytes.Contains(s, []byte("2026")) {
 		t.Errorf("the first of two keys does not encrypt: %q", s)
 	}
