@@ -481,6 +481,8 @@ func (l Set) Validate() error {
 		for _, kind := range slices.Sorted(maps.Keys(q.SendWindows)) {
 			if owner, known := kinds[kind]; kind != AllKinds && !(known && owner == name) {
 				wrong(path+".send_windows."+kind, "must be a kind of this queue, or %q for all of them%s", AllKinds, like(kind, slices.Values(q.Kinds)))
+			} else if q.SendWindows[kind].IsZero() {
+				wrong(path+".send_windows."+kind, "the window is always open: leave it out")
 			} else if !q.SendWindows[kind].Meet(q.SendWindows[AllKinds]) {
 				wrong(path+".send_windows."+kind, "never open at the same time as the window of %q, and jobs need both", AllKinds)
 			}

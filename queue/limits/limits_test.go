@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/sendwindow"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -90,6 +92,19 @@ func TestZonesByName(t *testing.T) {
 		if err := l.Validate(); (err == nil) != test.ok || err != nil && !strings.HasPrefix(err.Error(), "timezone: ") {
 			t.Errorf("%q: %v", test.zone, err)
 		}
+	}
+}
+
+// TestZeroSendWindows: a kind without a window has none in the set. A zero one would be published and could not be read.
+func TestZeroSendWindows(t *testing.T) {
+	window, err := sendwindow.Parse("09:00-18:00 UTC")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := Set{Queues: map[string]Queue{"email": {Kinds: []string{"a", "b"}, SendWindows: map[string]sendwindow.Window{"a": window, "b": {}, AllKinds: {}}}}}
+	got := validation.Unjoin(set.Validate())
+	if len(got) != 2 || !strings.HasPrefix(got[0].Error(), "queues.email.send_windows.*: ") || !strings.HasPrefix(got[1].Error(), "queues.email.send_windows.b: ") {
+		t.Errorf("%q", got)
 	}
 }
 
