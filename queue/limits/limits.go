@@ -200,7 +200,7 @@ const GuaranteeParts = 10_000
 // GuaranteeParts returns the guarantee in [GuaranteeParts].
 func (t Tenant) GuaranteeParts() int64 { return int64(math.Round(t.Guarantee * GuaranteeParts)) }
 
-// Change replaces the parts of a limit that are not nil.
+// Change replaces the parts of a limit that are not nil. With a Capacity of 0 a leaky bucket is bounded by time alone.
 type Change struct {
 	Rate        *throttle.Rate `json:"rate,omitempty" yaml:"rate,omitempty"`
 	Burst       *int64         `json:"burst,omitempty" yaml:"burst,omitempty"`
@@ -400,6 +400,9 @@ func (l Limit) PerGroup() bool { return slices.Contains(l.Per, GroupAttribute) }
 func (l Limit) checkChange(c Change) error {
 	if c.Concurrency != nil && l.Algorithm != throttle.Concurrency {
 		return validation.Field("concurrency", "this limit has a rate")
+	}
+	if c.Burst != nil && *c.Burst == 0 { // which is a default of limits, and not a number
+		return validation.Field("burst", "0 must be at least 1")
 	}
 	after := l.With(c)
 	after.Ramp = nil // of a tenant's own rate and the ramp's, the lower one holds

@@ -154,6 +154,43 @@ func TestFormat(t *testing.T) {
 	})
 }
 
+// TestFormatWithoutCapacity: a tenant or group whose queue has no bound of its own has none either when it is read again.
+func TestFormatWithoutCapacity(t *testing.T) {
+	leaky := func(per string) limits.Limit {
+		return limits.Limit{Name: per, Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(5), Capacity: 20, Per: []string{per}}
+	}
+	unbounded := func(limit string) map[string]map[string]limits.Change {
+		return map[string]map[string]limits.Change{"q": {limit: {Capacity: new(int64(0))}}}
+	}
+	set := limits.Set{
+		Queues:  map[string]limits.Queue{"q": {Limits: []limits.Limit{leaky("tenant"), leaky("group")}}},
+		Groups:  map[string]limits.Group{"resold": {Limits: unbounded("group")}},
+		Tenants: map[string]limits.Tenant{"acme": {Limits: unbounded("tenant")}},
+	}
+	if err := set.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := Format(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Parse(text)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	for name, c := range map[string]limits.Change{"tenant": again.Tenants["acme"].Limits["q"]["tenant"], "group": again.Groups["resold"].Limits["q"]["group"]} {
+		if c.Capacity == nil || *c.Capacity != 0 {
+			t.Errorf("%s: %+v\n%s", name, c, text)
+		}
+	}
+	// A burst of 0 would be read as none, or as 1.
+	set.Queues["q"].Limits[0] = limits.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(5), Burst: 20, Per: []string{"tenant"}}
+	set.Tenants["acme"].Limits["q"]["tenant"] = limits.Change{Burst: new(int64(0))}
+	if err := set.Validate(); err == nil || !strings.Contains(err.Error(), "tenants.acme.limits.q.tenant.burst: 0 must be at least 1") {
+		t.Errorf("%v", err)
+	}
+}
+
 type failer interface {
 	Helper()
 	Context() context.Context

@@ -298,6 +298,17 @@ func (p *parser) changeFields(change *limits.Change) map[string]read {
 	}
 }
 
+// capacityOrNone reads a changed capacity: 0 leaves the bucket without the bound that the queue's limit has.
+func (p *parser) capacityOrNone(into **int64) read {
+	return func(node *yaml.Node, path string) {
+		if node.Kind == yaml.ScalarNode && node.Tag == "!!int" && node.Value == "0" {
+			*into = new(int64)
+			return
+		}
+		p.Count(into)(node, path)
+	}
+}
+
 // changes reads changes of limits, by queue and name.
 func (p *parser) changes(into *map[string]map[string]limits.Change) read {
 	return func(node *yaml.Node, path string) {
@@ -306,7 +317,9 @@ func (p *parser) changes(into *map[string]map[string]limits.Change) read {
 			changes := map[string]limits.Change{}
 			p.Entries(value, at, func(limit, value *yaml.Node, at string) {
 				var change limits.Change
-				p.Fields(value, at, p.changeFields(&change))
+				known := p.changeFields(&change)
+				known["capacity"] = p.capacityOrNone(&change.Capacity)
+				p.Fields(value, at, known)
 				changes[limit.Value] = change
 			})
 			(*into)[name.Value] = changes

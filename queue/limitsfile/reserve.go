@@ -139,7 +139,7 @@ func (r reserve) part(l limits.Limit, c limits.Change) limits.Change {
 	case throttle.TokenBucket, throttle.LeakyBucket:
 		exact := big.NewRat(rate.Count*r.rest, 100)
 		rate = throttle.Rate{Count: exact.Num().Int64(), Period: rate.Period * time.Duration(exact.Denom().Int64())}
-		burst := l.With(c).Burst * r.rest / 100
+		burst := max(l.With(c).Burst*r.rest/100, 1)
 		if rate.Period > 0 {
 			burst = max(burst, 1+int64(math.Ceil(float64(rate.Count)*slack.Seconds()/rate.Period.Seconds())))
 		}
