@@ -254,6 +254,23 @@ extra: 1
 	}
 }
 
+// TestPlansNamedLikeFields: a plan that is not in the file is unknown also where its name looks like a field of another one.
+func TestPlansNamedLikeFields(t *testing.T) {
+	text := func(plan string) []byte {
+		return []byte(strings.NewReplacer("plans:\n", "plans:\n  silver.limits: {weight: 2}\n", "plan: gold, weight: 3", "plan: "+plan).Replace(good))
+	}
+	for _, plan := range []string{"gold", "silver.limits"} {
+		if _, err := Parse(text(plan)); err != nil {
+			t.Errorf("%s: %v", plan, err)
+		}
+	}
+	for _, plan := range []string{"gold.limits", "gold.limits.email"} {
+		if _, err := Parse(text(plan)); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("tenants.acme.plan: unknown plan %q", plan)) {
+			t.Errorf("%s: %v", plan, err)
+		}
+	}
+}
+
 func TestMistakesOfMeaningHaveLines(t *testing.T) {
 	_, err := Parse([]byte(`queues:
   email:

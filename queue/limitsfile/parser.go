@@ -99,7 +99,7 @@ func (p *parser) location(into **time.Location) read {
 func (p *parser) file(root *yaml.Node) limits.Set {
 	set := limits.Set{Queues: map[string]limits.Queue{}, Tenants: map[string]limits.Tenant{}, Groups: map[string]limits.Group{}}
 	plans := map[string]limits.Tenant{}
-	planOf := map[string]*yaml.Node{}
+	planOf, planned := map[string]*yaml.Node{}, map[string]bool{}
 	p.Fields(root, "", map[string]read{
 		"queues": func(node *yaml.Node, path string) {
 			p.Entries(node, path, func(key, value *yaml.Node, at string) { set.Queues[key.Value] = p.queue(key.Value, value, at) })
@@ -119,6 +119,7 @@ func (p *parser) file(root *yaml.Node) limits.Set {
 		"plans": func(node *yaml.Node, path string) {
 			p.Entries(node, path, func(key, value *yaml.Node, at string) {
 				plan := p.tenant(value, at, nil)
+				planned[key.Value] = true
 				if p.named(key, at, "plan") {
 					plans[key.Value] = plan
 				}
@@ -150,8 +151,7 @@ func (p *parser) file(root *yaml.Node) limits.Set {
 		}
 		plan, ok := plans[node.Value]
 		if !ok {
-			// Of a plan with mistakes the name still counts as there.
-			if _, written := p.Lines["plans."+node.Value]; !written {
+			if !planned[node.Value] { // of a plan whose name is a mistake, that is enough
 				p.Wrong(node, "tenants."+tenant+".plan", "unknown plan %.60q%s", node.Value, p.like(node.Value, maps.Keys(plans)))
 			}
 			continue
