@@ -102,6 +102,27 @@ func TestConcurrency(t *testing.T) {
 	}
 }
 
+// TestShardsAreUnknownToClients: a refusal names what the limit admits, and not the part of the shard that refused.
+func TestShardsAreUnknownToClients(t *testing.T) {
+	t.Parallel()
+	limit := atOnce("flying", 4)
+	limit.Shards = 2
+	handler := newInside()
+	h := mustMiddleware(t, redistest.Shared(t).Client(), MiddlewareConfig{Rules: []Rule{{Limit: limit, Key: Everyone}}}).Wrap(handler)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() { get(h) })
+		<-handler.entered
+	}
+	if said := problem(t, get(h), 429); said["detail"] != `Limit "flying" admits 4 requests at a time.` {
+		t.Errorf("problem %v", said)
+	}
+	for range 4 {
+		handler.leave <- func(http.ResponseWriter, *http.Request) {}
+	}
+	all.Wait()
+}
+
 // TestConcurrencyAndRate holds that both are taken together, and what each is
 // given back.
 func TestConcurrencyAndRate(t *testing.T) {

@@ -72,7 +72,7 @@ func overLimit(d throttle.Decision, limit throttle.Limit) *Refusal {
 	case d.Paused != "":
 		detail = fmt.Sprintf("Limit %q is paused for another %d s.", policyName(limit.Name), after)
 	case limit.Algorithm == throttle.Concurrency:
-		detail = fmt.Sprintf("Limit %q admits %d requests at a time.", policyName(limit.Name), d.Quota)
+		detail = fmt.Sprintf("Limit %q admits %d requests at a time.", policyName(limit.Name), limit.Concurrency)
 	}
 	return &Refusal{Status: http.StatusTooManyRequests, Detail: detail, Decision: d}
 }
