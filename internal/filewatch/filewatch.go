@@ -64,9 +64,9 @@ func (v Version) Failed(err error) bool {
 // Run calls read when the files of seen have changed and then stayed the same for one more
 // poll, because a file that still changes may be half written. The interval between polls is
 // every plus a millisecond for each file. read returns the version that it loaded or
-// rejected, as of before it read the files. Run passes its errors to refuse, but if a file
-// cannot be opened or read, Run tries again at each poll and passes the same error only once.
-// Run returns when ctx is done.
+// rejected, as of before it read the files. Run passes its errors to refuse, but if a file is
+// there and cannot be opened or read, Run tries again at every second poll and passes the same
+// error only once. Run returns when ctx is done.
 func Run(ctx context.Context, every time.Duration, seen Version, read func() (Version, error), refuse func(error)) {
 	var restless Version
 	said := "" // the error of the last read; "": none

@@ -27,7 +27,7 @@ type Effective struct {
 	Actor  string    // of an override
 	Reason string    // of an override
 
-	// NotInForce says which override of the tenant does not fit the limit, and why:
+	// NotInEffect says which override of the tenant does not fit the limit, and why:
 	// limits were published since that it cannot be made of. "": there is none.
 	NotInEffect string
 }
