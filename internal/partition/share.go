@@ -121,7 +121,7 @@ func report(claims map[string]*claim, a *Ask, now int64) *claim {
 	if old == nil {
 		c.Since = now
 	}
-	if old == nil || old.Want == 0 {
+	if old == nil || old.Want == 0 || c.Weight <= leastWeight {
 		// One that had no backlog earns no credit, as a tenant that was away. It begins where the
 		// others began: one of them may have got all while it was alone.
 		lowest, highest := math.Inf(1), math.Inf(-1)
@@ -131,6 +131,9 @@ func report(claims map[string]*claim, a *Ask, now int64) *claim {
 			}
 		}
 		if lowest <= highest {
+			if c.Weight <= leastWeight {
+				lowest = highest // what it gets does not count, so it is not ahead of others
+			}
 			c.Level = max(lowest, min(c.Level, highest))
 		}
 	}
@@ -170,5 +173,7 @@ func (c *claim) granted(n, now int64) {
 	first := min(n, c.First)
 	c.Want, c.First, c.Got = max(0, c.Want-n), c.First-first, now
 	c.Start = c.Level
-	c.Level += float64(n-first) / c.Weight
+	if c.Weight > leastWeight { // else they are for first jobs that the member has not counted yet
+		c.Level += float64(n-first) / c.Weight
+	}
 }
