@@ -135,6 +135,7 @@ func report(claims map[string]*claim, a *Ask, now int64) *claim {
 				lowest = highest // what it gets does not count, so it is not ahead of others
 			}
 			c.Level = max(lowest, min(c.Level, highest))
+			c.Start = c.Level // before it gets anything, another one may come
 		}
 	}
 	claims[a.Member] = c

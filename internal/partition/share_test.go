@@ -33,3 +33,15 @@ func TestBacklogBesideFirstJobs(t *testing.T) {
 	drive(l, &now, 20, map[*Holder]float64{b: 1}, nil)
 	wantParts(t, drive(l, &now, 400, map[*Holder]float64{a: 0, b: 1}, nil), 100)
 }
+
+// TestTwoThatCome: of two members that come before either got anything, none gets all that the others had before.
+func TestTwoThatCome(t *testing.T) {
+	now := int64(start)
+	l := newLedger(t, perSecond(10_000))
+	a, b, c := &Holder{Member: "a", ID: "a"}, &Holder{Member: "b", ID: "b"}, &Holder{Member: "c", ID: "c"}
+	drive(l, &now, 40, map[*Holder]float64{a: 1}, nil)
+	for _, h := range []*Holder{a, b, c} { // a gets all that there is
+		h.Accept(l.Ask(now, h.Ask(now, Need{Permits: 1_000_000, Weight: 1})))
+	}
+	wantParts(t, drive(l, &now, 60, map[*Holder]float64{a: 1, b: 1, c: 1}, nil), 10_000)
+}
