@@ -241,6 +241,7 @@ func TestOverridesInTheAudit(t *testing.T) {
 	for what, err := range map[string]error{
 		"nothing":  operate.SetOverride(ctx, client, r.queue, "a", "tenant", operate.Override{Reason: "x", Actor: "x"}),
 		"past":     operate.SetOverride(ctx, client, r.queue, "a", "tenant", operate.Override{Change: limits.Change{Rate: &fast}, Until: time.Unix(1, 0), Reason: "x", Actor: "x"}),
+		"far":      operate.SetOverride(ctx, client, r.queue, "a", "tenant", operate.Override{Change: limits.Change{Rate: &fast}, Until: time.Date(300_000, 1, 1, 0, 0, 0, 0, time.UTC), Reason: "x", Actor: "x"}),
 		"no actor": operate.SetOverride(ctx, client, r.queue, "a", "tenant", operate.Override{Change: limits.Change{Rate: &fast}, Reason: "x"}),
 		"limit":    operate.SetOverride(ctx, client, r.queue, "a", "tenat", operate.Override{Change: limits.Change{Rate: &fast}, Reason: "x", Actor: "x"}),
 	} {

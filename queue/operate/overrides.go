@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -21,7 +22,7 @@ import (
 // does not set keep their published values, also when other limits are published.
 type Override struct {
 	limits.Change
-	Until  time.Time        // when it ends; zero: never
+	Until  time.Time        // when it ends, at most 10 years ahead; zero: never
 	Reason string           // why it was made; required
 	Actor  string           // who made it; required
 	Log    func(AuditEntry) // see [Operator]
@@ -45,8 +46,12 @@ func SetOverride(ctx context.Context, client redis.UniversalClient, queue, tenan
 	if err := by.Check(); err != nil {
 		return err
 	}
-	if !o.Until.IsZero() && !o.Until.After(time.Now()) {
+	switch now := time.Now(); {
+	case o.Until.IsZero():
+	case !o.Until.After(now):
 		return validation.Field("until", o.Until.UTC().Format(time.RFC3339)+" has passed")
+	case o.Until.Sub(now) > check.MaxAhead:
+		return validation.Field("until", o.Until.UTC().Format(time.RFC3339)+" is more than 10 years ahead; leave it out for an override that lasts until cleared")
 	}
 	stored := effective.Override{Change: o.Change, Reason: by.Reason, Actor: by.Actor}
 	if !o.Until.IsZero() {
