@@ -71,3 +71,14 @@ func ReadNames(ctx context.Context, client redis.UniversalClient, queue, tenant 
 	}
 	return names, nil
 }
+
+// CountBeside counts what a forecast knows beside buckets after a question about another lane, and what the question does.
+func CountBeside(ctx context.Context, client redis.UniversalClient, queue, lane string) (shared, asked int, err error) {
+	f, err := readForecast(ctx, client, queue, atOnce)
+	if err != nil {
+		return 0, 0, err
+	}
+	own := f.copy()
+	err = own.with(ctx, client, lane)
+	return len(f.beside), len(own.beside), err
+}

@@ -252,7 +252,7 @@ func (f *forecast) with(ctx context.Context, client redis.UniversalClient, names
 	}
 	// What is shared with others is not changed.
 	f.lanes, f.buckets, f.texts = slices.Clip(f.lanes), slices.Clip(f.buckets), slices.Clip(f.texts)
-	f.laneAt, f.bucketAt = maps.Clone(f.laneAt), maps.Clone(f.bucketAt)
+	f.laneAt, f.bucketAt, f.beside = maps.Clone(f.laneAt), maps.Clone(f.bucketAt), maps.Clone(f.beside)
 	f.limits.Tenants = maps.Clone(f.limits.Tenants)
 	from := len(f.lanes)
 	if err := f.readLanes(ctx, client, missing, atOnce); err != nil {

@@ -168,3 +168,17 @@ func TestForecastNamesWhatScriptsName(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// TestQuestionsChangeNothingShared: what a question about another lane reads beside its buckets stays its own. Others may
+// ask at the same time.
+func TestQuestionsChangeNothingShared(t *testing.T) {
+	t.Parallel()
+	limit := perTenant(10)
+	limit.Adaptive = true
+	r := newRig(t, limit)
+	r.add(t, func(job *queue.Job) { job.Tenant = "a" })
+	shared, asked, err := inspect.CountBeside(t.Context(), r.client, r.queue, "b;kind=call")
+	if err != nil || shared != 1 || asked != 2 {
+		t.Errorf("the shared forecast knows %d states, and the question %d, %v; want 1 and 2", shared, asked, err)
+	}
+}
