@@ -349,6 +349,8 @@ func TestPartOfABudgetIsKept(t *testing.T) {
 func TestNextOfABudget(t *testing.T) {
 	t.Parallel()
 	s := newSpending(t, limits.Limit{Rate: day}, nil)
+	s.zone = nil // the scripts get no calendar
+	s.publish(limits.Limit{Rate: day}, nil)
 	const home = "payment"
 	id := s.add(home, 2, 100).ID
 	for _, used := range []int{0, 1_000_000} {
@@ -382,6 +384,8 @@ func TestNextOfABudget(t *testing.T) {
 func TestPausedQueueLeasesNothing(t *testing.T) {
 	t.Parallel()
 	s := newSpending(t, limits.Limit{Rate: day}, nil)
+	s.zone = nil // the scripts get no calendar
+	s.publish(limits.Limit{Rate: day}, nil)
 	const home = "payment"
 	s.add(home, 2, 100)
 	// The lane is ready once it was dispatched to, as only the budget holds it.

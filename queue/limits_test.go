@@ -23,7 +23,7 @@ func TestLimitsValidate(t *testing.T) {
 				MaxBacklog: -1,
 				MaxQueue:   -2,
 				SendWindows: map[string]sendwindow.Window{
-					limits.AllKinds: {}, "email": {}, "emial": {},
+					limits.AllKinds: sendHours(t, "09:00-18:00 UTC"), "email": sendHours(t, "10:00-11:00 UTC"), "emial": sendHours(t, "10:00-11:00 UTC"),
 				},
 				Limits: []limits.Limit{
 					{Name: "account", Algorithm: throttle.LeakyBucket, Rate: rate},
@@ -131,21 +131,23 @@ func TestParseRedisURL(t *testing.T) {
 	}
 }
 
-func TestWindowsOfOneKindThatNeverMeet(t *testing.T) {
-	window := func(text string) sendwindow.Window {
-		w, err := sendwindow.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return w
+func sendHours(t *testing.T, text string) sendwindow.Window {
+	t.Helper()
+	w, err := sendwindow.Parse(text)
+	if err != nil {
+		t.Fatal(err)
 	}
-	all := window("Mon-Fri 09:00-18:00 Europe/Berlin")
+	return w
+}
+
+func TestWindowsOfOneKindThatNeverMeet(t *testing.T) {
+	all := sendHours(t, "Mon-Fri 09:00-18:00 Europe/Berlin")
 	for own, want := range map[string]string{
 		"Fri,Sat 17:59-23:00 Europe/Berlin": "<nil>",
 		"Fri,Sat 18:00-23:00 Europe/Berlin": "queues.email.send_windows.email: never open at the same time as the window of \"*\", and jobs need both",
 	} {
 		limits := limits.Set{Queues: map[string]limits.Queue{"email": {
-			Kinds: []string{"email"}, SendWindows: map[string]sendwindow.Window{limits.AllKinds: all, "email": window(own)},
+			Kinds: []string{"email"}, SendWindows: map[string]sendwindow.Window{limits.AllKinds: all, "email": sendHours(t, own)},
 		}}}
 		if got := fmt.Sprint(limits.Validate()); got != want {
 			t.Errorf("%s and %s: %s; want %s", all, own, got, want)

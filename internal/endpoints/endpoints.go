@@ -37,7 +37,7 @@ const (
 	most = 10_000
 
 	hash    = "headgate:endpoints"
-	tryKey  = "headgate:endpoint-try:" // and an id
+	tryKey  = "headgate:endpoints:try:" // and an id
 	refresh = 5 * time.Second
 	piece   = 500 // fields in one round trip
 )
