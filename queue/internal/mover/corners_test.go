@@ -10,10 +10,14 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // TestPublishedAgainAtTheEnd: when limits are published again while a change ends, a partition for which it has ended
@@ -64,6 +68,36 @@ func TestKeysOfALateTenant(t *testing.T) {
 	move(ctx, l, "w", clientOf(t, server, late))
 	if text := client.Get(ctx, store.Key("q@2", name)).Val(); text == "" {
 		t.Error("what it used is not where it has arrived")
+	}
+}
+
+// TestPublishedWhileAnOverrideMoves: an override is by the limits that are in force where its tenant arrives, also if they were
+// published after it was read where the tenant leaves.
+func TestPublishedWhileAnOverrideMoves(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client, ctx := server.Client(), t.Context()
+	published(t, client, setOf(1))
+	who := tenant(0)
+	for i := 1; (partition.Layout{Queue: "q", N: 2}).Home(who) != "q@2"; i++ {
+		who = tenant(i)
+	}
+	change := limits.Change{Burst: new(int64(3))}
+	if err := operate.SetOverride(ctx, client, "q", who, "tenant", operate.Override{Change: change, Actor: "ann", Reason: "a test"}); err != nil {
+		t.Fatal(err)
+	}
+	late := &before{name: "evalsha", word: "overrides", do: func() {
+		next := setOf(2)
+		next.Queues["q"].Limits[0].Rate.Count = 20
+		published(t, client, next)
+	}}
+	move(ctx, published(t, client, setOf(2)), "w", clientOf(t, server, late))
+	all, err := inspect.LimitsInForce(ctx, client, "q", who)
+	if err != nil || all[0].From != "override" || all[0].Rate != "20/h" || all[0].Burst != 3 {
+		t.Errorf("in force: %+v, %v; want 20/h with a burst of 3", all, err)
+	}
+	if l, err := store.ReadLayout(ctx, client, "q"); err != nil || l.From != nil {
+		t.Errorf("the change has not ended: %+v, %v", l, err)
 	}
 }
 

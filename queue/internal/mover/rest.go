@@ -178,8 +178,9 @@ func (c *carrier) rest(ctx context.Context) error {
 			here.add("DEL", "tick:"+rediskey.Escape(id))
 		}
 		if text := hashes["overrides"][tenant]; text != "" {
-			there.add("HSET", "overrides", tenant, text)
-			there.add("HINCRBY", "totals", "limits", 1)
+			if err := c.overrides(ctx, arrives, tenant, text); err != nil {
+				return err
+			}
 			here.add("HDEL", "overrides", tenant)
 			here.add("HINCRBY", "totals", "limits", 1)
 		}
@@ -200,6 +201,46 @@ func (c *carrier) rest(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// overrides writes the overrides of a tenant to the partition where it arrives, as its limits there have them: other limits
+// may be published on both sides of the move, before the overrides are there or after they have been read here.
+func (c *carrier) overrides(ctx context.Context, home, tenant, text string) error {
+	for written := ""; ; {
+		next, err := c.resolved(ctx, home, tenant, text)
+		if err != nil || next == written {
+			return err
+		}
+		all := writes{{"HSET", "overrides", tenant, next}, {"HINCRBY", "totals", "limits", 1}}
+		if err := c.with(ctx, home, tenant, store.MoveComes+c.token, all); err != nil {
+			return err
+		}
+		written = next // limits that are published from now on find them
+	}
+}
+
+// resolved returns the overrides of a tenant by the limits that a partition has now.
+func (c *carrier) resolved(ctx context.Context, home, tenant, text string) (string, error) {
+	var known map[string]effective.Override
+	if json.Unmarshal([]byte(text), &known) != nil {
+		return text, nil // damaged ones do not hold up the move
+	}
+	var e effective.Limits
+	err := c.do(ctx, func(ctx context.Context) error {
+		limits, rules, err := effective.ReadTenants(ctx, c.Redis, home, tenant)
+		if err != nil {
+			return err
+		}
+		e = limits
+		e.Overrides[tenant] = known
+		e.Resolve(rules, tenant)
+		return nil
+	})
+	if err != nil || len(e.Overrides[tenant]) == 0 { // all have ended, so nothing reads them
+		return text, err
+	}
+	next, err := json.Marshal(e.Overrides[tenant])
+	return string(next), err
 }
 
 // pauseKept returns until when a pause is kept, µs, as lanes.lua keeps it.
