@@ -7,12 +7,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/partition"
 	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/until"
+	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
 )
 
 // before calls do once, before the first command of a name that has a word, and refused once, when a node has refused an
@@ -99,5 +104,53 @@ func TestMoveBesideASlotMove(t *testing.T) {
 		if text := client.Get(ctx, store.Key("q", name+who)).Val(); text == "" {
 			t.Errorf("the slot moves %s: what the tenant had is not where it has arrived", what)
 		}
+	}
+}
+
+// TestMoveOfALockedTask: a task that asynq's own client locked ends in the partition where its tenant arrives, although
+// its lock is in the slot of the other one.
+func TestMoveOfALockedTask(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	client, ctx := cluster.Client(), t.Context()
+	const partitions = 8 // some are on another node than the first
+	set := func(n int) limits.Set {
+		return limits.Set{Queues: map[string]limits.Queue{"q": {Partitions: n, Kinds: []string{"call"}}}}
+	}
+	published(t, client, set(1))
+	nodeOf := func(home string) *redistest.Server { return cluster.Owner(cluster.Slot(store.Key(home, ""))) }
+	who, home := "", "q"
+	for i := 0; nodeOf(home) == nodeOf("q"); i++ {
+		who = tenant(i)
+		home = partition.Layout{Queue: "q", N: partitions}.Home(who)
+	}
+	if _, err := queue.NewClient(client).Enqueue(ctx, queue.Job{Kind: "call", Tenant: who, Payload: "x"}); err != nil { // else nobody knows the tenant
+		t.Fatal(err)
+	}
+	task := asynq.NewTaskWithHeaders("call", []byte(`"x"`), map[string]string{asynqwire.HeaderTenant: who})
+	options := []asynq.Option{asynq.Queue("q"), asynq.TaskID("one"), asynq.ProcessIn(time.Second), asynq.Unique(time.Hour)}
+	if _, err := asynq.NewClientFromRedisClient(client).Enqueue(task, options...); err != nil {
+		t.Fatal(err)
+	}
+	lock := client.HGet(ctx, asynqwire.Key("q", "t:one"), "unique_key").Val()
+	move(ctx, published(t, client, set(partitions)), "w", client)
+	if n := client.Exists(ctx, asynqwire.Key(home, "t:one")).Val(); n != 1 {
+		t.Fatal("the task has not arrived")
+	}
+	if client.TTL(ctx, lock).Val() <= 0 {
+		t.Error("another task like it could come while it waits")
+	}
+	worker, err := queue.New(queue.Config{Redis: cluster.Options(), Queues: []string{"q"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	queue.Handle(worker, "call", func(context.Context, string) error { return nil })
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- worker.Run(running) }()
+	until.Done(t, "the task has ended", func() bool { return client.Exists(ctx, asynqwire.Key(home, "t:one")).Val() == 0 })
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
