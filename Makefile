@@ -69,10 +69,11 @@ check: deps lint ## Run lint and the quick tests
 # What measures mostly waits, so the race detector's compiling, the models and lint go on beside it. Long models keep the
 # processors busy by themselves, and with more beside them a page of 100,000 tenants takes longer than a browser waits.
 AT_ONCE := $(if $(HEADGATE_TEST_LONG),3,7)
+# go list only compiles: go build also links all programs, and keeps nothing of that.
 .PHONY: test
 test: export GOFLAGS += $(LEAN)
 test: deps ## Run what CI runs: deps, lint and all tests
-	$(COMPILE) build $(PKGS)
+	$(COMPILE) list -export -f '' $(PKGS) >/dev/null
 	@$(MAKE) --no-print-directory -j $(AT_ONCE) test-lint test-models test-timed test-core test-limiter test-parts test-modules test-bench
 	$(if $(ALONE),$(GO) list $(PKGS) | grep -E '$(ALONE)' | xargs -r $(PLAIN) $(AHEAD) $(TESTFLAGS))
 
@@ -80,7 +81,6 @@ test: deps ## Run what CI runs: deps, lint and all tests
 RACED := $(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' $(PKGS) | grep -vE '$(MODELS)|$(RACELESS)'
 
 .PHONY: test-lint test-race vet-modules
-# go list compiles tests without linking them, and go test keeps nothing of what it links.
 test-race:
 	@$(RACED) | nice -n 19 xargs -r env $(COMPILE) list -export -test -f '' $(RACE) >/dev/null
 
