@@ -143,7 +143,7 @@ func (s *Store) Gone(ctx context.Context, queue, tenant, url, host string) bool 
 	now := time.Now().UTC()
 	e := Endpoint{ID: ID(tenant, url), Queue: queue, Tenant: tenant, Host: host, Since: now, Until: now.Add(Hold)}
 	s.mu.Lock()
-	if len(s.gone) >= most {
+	if _, known := s.gone[e.ID]; !known && len(s.gone) >= most {
 		s.mu.Unlock()
 		return false
 	}
@@ -168,7 +168,7 @@ func (s *Store) tell(ctx context.Context) error {
 		}
 		pipe := s.client.TxPipeline()
 		pipe.HSet(ctx, hash, e.ID, text)
-		pipe.Expire(ctx, hash, Hold+time.Hour)
+		pipe.Expire(ctx, hash, 2*Hold)
 		if _, err := pipe.Exec(ctx); err != nil {
 			return err
 		}
