@@ -63,13 +63,13 @@ func TestAllMistakesOfARequest(t *testing.T) {
 func TestManyMistakes(t *testing.T) {
 	r := newRig(t, redistest.Shared(t), func(c *Config) { c.CheckPayload = refuseFields })
 	job := `{"kind":"call","tenant":"acme","queue":"` + r.queue + `","payload":1`
-	fields := make([]string, 50_000)
+	fields := make([]string, 5_000)
 	for i := range fields {
 		fields[i] = fmt.Sprintf(`"name%d":""`, i)
 	}
 	for name, body := range map[string]string{
-		"unknown fields":        job + strings.Repeat(`,"a":1`, 300_000) + "}",
-		"those of a follow-up":  strings.Repeat(job+`,"on_success":`, 9) + job + strings.Repeat(`,"a":1`, 100_000) + strings.Repeat("}", 10),
+		"unknown fields":        job + strings.Repeat(`,"a":1`, 30_000) + "}",
+		"those of a follow-up":  strings.Repeat(job+`,"on_success":`, 9) + job + strings.Repeat(`,"a":1`, 10_000) + strings.Repeat("}", 10),
 		"fields of a payload":   `{"kind":"call","tenant":"acme","queue":"` + r.queue + `","payload":{` + strings.Join(fields, ",") + "}}",
 		"one more than allowed": job + strings.Repeat(`,"a":1`, check.MaxErrors+1) + "}",
 	} {
@@ -89,7 +89,7 @@ func TestManyMistakes(t *testing.T) {
 		t.Errorf("exactly as many: %s", got.body)
 	}
 
-	line := job + strings.Repeat(`,"a":1`, 200) + "}\n"
+	line := job + strings.Repeat(`,"a":1`, check.MaxErrors+1) + "}\n"
 	results := r.want(207, `"refused":1100`, "POST", "/jobs/batch", strings.Repeat(line, 1100), "Content-Type", ndjson).get(t, "results").([]any)
 	for i, want := range map[int]int{0: check.MaxErrors + 1, maxListed / (check.MaxErrors + 1): 2, 1099: 2} {
 		problem := results[i].(map[string]any)["error"].(map[string]any)

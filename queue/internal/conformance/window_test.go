@@ -89,7 +89,7 @@ func TestWindow(t *testing.T) {
 // calls of one slice of it at most. That also holds for calls that become known late or are given back.
 func TestManyCalls(t *testing.T) {
 	const (
-		most  = 4000
+		most  = 1000
 		every = int64(100_000) // µs from call to call
 	)
 	for name, length := range map[string]int64{ // in calls
