@@ -296,4 +296,32 @@ var laneMutants = []mutant{
 		"queue/internal/store/slot.lua", `free_permits(id, job.held, now)`, `free_permits(id, nil, now)`,
 		"missing write", "a job that goes back to its lane holds no permit", "queue TestSlotWaitsForAPause",
 	},
+	{
+		"queue/internal/store/lanes.lua", `if without_turn and left[lane] then wake(lane, now, true) end`, `if false then wake(lane, now, true) end`,
+		"missing write", "a lane whose first job left is looked at again", "queue TestAnotherFirstJobWakesItsLane",
+	},
+	{
+		"queue/internal/store/lanes.lua", `wake(lane, now, at_once or first)`, `wake(lane, now, at_once)`,
+		"missing condition", "a lane to which an earlier job comes back is looked at again", "queue TestAnotherFirstJobWakesItsLane",
+	},
+	{
+		"queue/internal/store/enqueue.lua", `wake(job.lane, now, true)`, `wake(job.lane, now)`,
+		"missing condition", "a lane that gets another first job is looked at again", "queue TestAnotherFirstJobWakesItsLane",
+	},
+	{
+		"queue/internal/store/settle.lua", `if first or c > now then announcement = '' end -- its slot is soon over, or the dispatcher does not know it`, `if c > now then announcement = '' end`,
+		"missing write", "a job that goes back to an empty lane is announced", "queue TestJobThatGoesBackIsAnnounced",
+	},
+	{
+		"queue/internal/store/dispatch.lua", `if blocked.lapses and not (till and till > now and till < blocked.lapses) then till = blocked.lapses end`, `till = blocked.till`,
+		"missing condition", "a place of a direct call that lapses wakes a lane", "queue TestPlaceThatLapsesIsAwaited",
+	},
+	{
+		"queue/internal/mover/rest.go", `if err != nil || next == written {`, `if err != nil || written != "" {`,
+		"missing condition", "limits published while an override moves apply to it", "queue/internal/mover TestPublishedWhileAnOverrideMoves",
+	},
+	{
+		"queue/outcome.go", `return errors.Is(ctx.Err(), context.Canceled) && (errors.Is(err, context.Canceled) || repeatUnknown && says(err, unknownError.Unknown))`, `return errors.Is(ctx.Err(), context.Canceled) && errors.Is(err, context.Canceled)`,
+		"missing condition", "a call that the worker's stop cuts off spends no attempt", "queue TestStopSpendsNoAttempt",
+	},
 }
