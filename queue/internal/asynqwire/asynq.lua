@@ -75,12 +75,9 @@ local function pend(id)
   push(asynq .. 'pending', id)
 end
 
--- unlock releases the lock that asynq's own client took for a task, its unique_key. On a Cluster, that of a task which came
--- from another partition is out of reach, and expires.
+-- unlock releases the lock that asynq's own client took for a task, its unique_key.
 local function unlock(id, lock)
-  if not lock or lock == '' then return end
-  local known, holder = pcall(read, 'GET', lock)
-  if known and holder == id then plan('DEL', lock) end
+  if lock and lock ~= '' and read('GET', lock) == id then plan('DEL', lock) end
 end
 
 -- each_field calls see(field, first, last) for every text of msg[from..to], and

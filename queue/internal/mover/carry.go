@@ -240,6 +240,9 @@ func (c *carrier) put(ctx context.Context, ids []string) error {
 				continue
 			}
 			delete(task, "hg_permits") // they were given back
+			// The lock of asynq's own client is in this partition and stays until it expires: in a Cluster, no script
+			// reads it from the other one.
+			delete(task, "unique_key")
 			jobs[to] = append(jobs[to], onItsWay{ids[i], tenant, place, task})
 		}
 		return nil
