@@ -244,11 +244,11 @@ func TestOutcomeOfACallThatWasCutOff(t *testing.T) {
 		t.Errorf("cut off: %s; want parked", outcome)
 	}
 	if outcome := OutcomeOf(ctx, unknown{}); outcome != lifecycle.Unknown {
-		t.Errorf("nobody knows what came of a call that must not be repeated: %s; want unknown", outcome)
+		t.Errorf("a call with an unknown outcome that must not be repeated: %s; want unknown", outcome)
 	}
 	may.repeatUnknown = true
 	if outcome := OutcomeOf(ctx, unknown{}); outcome != lifecycle.Parked {
-		t.Errorf("nobody knows what came of a call that may be repeated: %s; want parked", outcome)
+		t.Errorf("a call with an unknown outcome that may be repeated: %s; want parked", outcome)
 	}
 }
 

@@ -248,8 +248,8 @@ var (
 	errCrashed = errors.New("crashed: its workers died during its calls")
 )
 
-// canceled reports whether a call was cut off: its ctx was cancelled, and its error says that, or that nobody knows what
-// came of the call, which may be repeated. It has not failed then: that would cost one of its attempts.
+// canceled reports whether a call was cut off: its ctx was canceled, and its error is a cancellation, or an unknown outcome
+// of a call that may be repeated. Such a call has not failed, so it does not use up an attempt.
 func canceled(ctx context.Context, err error, repeatUnknown bool) bool {
 	return errors.Is(ctx.Err(), context.Canceled) && (errors.Is(err, context.Canceled) || repeatUnknown && says(err, unknownError.Unknown))
 }

@@ -127,8 +127,8 @@ func TestAbandon(t *testing.T) {
 	}
 }
 
-// TestStopSpendsNoAttempt: a client whose call is cut off by the worker's stop says that nobody knows what came of it. If
-// it may be repeated, that was not the job's last attempt.
+// TestStopSpendsNoAttempt: a stop of the worker cuts off a call whose client then reports an unknown outcome. If the call may
+// be repeated, this does not use up an attempt.
 func TestStopSpendsNoAttempt(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(), func(c *Config) { c.ShutdownTimeout = time.Millisecond })

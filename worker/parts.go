@@ -21,7 +21,7 @@ func runParts(ctx context.Context, worker part, others ...part) error {
 			if err := other(background); err != nil || background.Err() != nil {
 				return err
 			}
-			return errors.New("a part of the program ended before it")
+			return errors.New("a function passed to Program.Go returned before its context was done")
 		})
 	}
 	group.Go(func() error {

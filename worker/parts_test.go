@@ -18,7 +18,7 @@ func TestParts(t *testing.T) {
 		want   error
 		failed bool
 	}{
-		{"all end when they are told to", blocks, true, nil, false},
+		{"all stop with the context", blocks, true, nil, false},
 		{"one fails", returns(fails), false, fails, true},
 		{"one ends", returns(nil), false, nil, true},
 	} {

@@ -53,9 +53,10 @@ func New(config Config) (*Breaker, error) {
 }
 
 // Note records the outcome of a call and returns the outcome to report: err itself or, after
-// too many failures, one that holds back who ([clients.Held]). key identifies the provider; if
-// it is "", nothing is counted, and neither if ctx, that of the call, was cancelled: the worker
-// stops. The failure of a probe, which tries a provider that is held back, always counts as too many.
+// too many failures, one that holds back who ([clients.Held]). key identifies the provider.
+// Nothing is counted if key is "", or if ctx, the context of the call, was canceled, as when the
+// worker stops. The failure of a probe, which tries a provider that is held back, always counts as
+// too many.
 func (b *Breaker) Note(ctx context.Context, key, who string, probe bool, err error) error {
 	if b == nil || key == "" || errors.Is(ctx.Err(), context.Canceled) {
 		return err

@@ -152,33 +152,3 @@ func (o *operator) count(cmd *cobra.Command, client redis.UniversalClient, verb 
 	}
 	return tally, words, partly, err
 }
-
-// unknownError says that there is nothing with the id that was given.
-type unknownError struct{ error }
-
-// oneByOne does something to what has these ids, and goes on after one that nothing has. It returns the ids with which that was
-// done; if these are only some, the error is a partialError.
-func oneByOne(ids []string, do func(id string) error) (done []string, err error) {
-	var unknown []error
-	for _, id := range ids {
-		if err = do(id); err == nil {
-			done = append(done, id)
-			continue
-		}
-		if _, ok := errors.AsType[unknownError](err); !ok {
-			break
-		}
-		unknown, err = append(unknown, err), nil
-	}
-	all := errors.Join(append(unknown, err)...)
-	switch {
-	case all == nil:
-		return done, nil
-	case len(done) > 0:
-		return done, partialError{oneLine(all)}
-	case err != nil:
-		return nil, err
-	default:
-		return nil, &program.UsageError{Err: oneLine(all)}
-	}
-}

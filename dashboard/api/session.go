@@ -51,7 +51,7 @@ type auditPage struct {
 	Away    []string    `json:"away,omitempty"` // queues whose entries are missing; "" for those of keys, and for refused requests
 }
 
-// refusedRequests stands for them among names of queues.
+// refusedRequests is the part of the audit that is of no queue: requests refused for lack of rights.
 const refusedRequests = "*"
 
 // audit lists changes and refusals, newest first.

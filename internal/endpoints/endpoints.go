@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	// Hold is how long an endpoint is not called. Then one job tries it, and another one after Try if nothing came of that.
+	// Hold is how long an endpoint is not called. Then one job tries it. If no outcome is reported, another job does after Try.
 	Hold = 24 * time.Hour
 	Try  = time.Minute
 
@@ -51,7 +51,7 @@ type Endpoint struct {
 	Since  time.Time `json:"since"`
 	Until  time.Time `json:"until"` // when it is tried again
 
-	// Enabled says that an operator has enabled the endpoint, and that its jobs are not all awake yet.
+	// Enabled is true from when an operator enables the endpoint until all of its jobs are woken.
 	Enabled bool `json:"enabled,omitempty"`
 }
 
@@ -80,7 +80,7 @@ func New(client redis.UniversalClient, logger *slog.Logger) *Store {
 
 // Held returns a tenant's endpoint that is gone, and the moment at which a call of it may be asked for again; zero if it
 // may be called now. It asks Redis before it says so: the endpoint may have been enabled since the copy was made. If the
-// time is over, it lets one call go, after which [Store.Back] or [Store.Gone] must say what came of it.
+// time is over, it allows one call, whose outcome must be reported with [Store.Back] or [Store.Gone].
 func (s *Store) Held(ctx context.Context, tenant, url string) (gone *Endpoint, again time.Time) {
 	s.mu.Lock()
 	e, ok := s.gone[ID(tenant, url)]
@@ -107,7 +107,7 @@ func (s *Store) Held(ctx context.Context, tenant, url string) (gone *Endpoint, a
 	return &e, time.Time{}
 }
 
-// Back says that an endpoint answers again: all jobs may call it.
+// Back reports that an endpoint answers again. All jobs may call it then.
 func (s *Store) Back(ctx context.Context, e Endpoint) {
 	s.forget(e.ID)
 	if err := s.client.HDel(ctx, hash, e.ID).Err(); err != nil {
