@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 )
 
 // TestParts: whatever part fails, or ends before the program, ends it with an error.
@@ -23,7 +24,7 @@ func TestParts(t *testing.T) {
 		{"one ends", returns(nil), false, nil, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // if no part ends the program
 			defer cancel()
 			if tt.stop {
 				cancel()
