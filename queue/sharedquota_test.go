@@ -177,6 +177,76 @@ func TestGrantOfAUnitReachesAllLanes(t *testing.T) {
 	}
 }
 
+// TestHeldJobsKeepTheirQuota: a partition keeps what it has of a quota while all its jobs are held by a limit on calls, of
+// which others have all, but wants no calls if it lacks a quota. Of two quotas that a job needs, it gives back the second
+// if it lacks the first, and keeps the first if it lacks the second. So no two partitions wait for each other.
+func TestHeldJobsKeepTheirQuota(t *testing.T) {
+	t.Parallel()
+	quota := func(name, unit string) limits.Limit {
+		return limits.Limit{Name: name, Unit: unit, Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 10, Months: 1}, Location: noon(t)}
+	}
+	calls := limits.Limit{Name: "calls", Algorithm: throttle.Concurrency, Concurrency: 2}
+	for name, c := range map[string]struct {
+		limits []limits.Limit
+		has    map[string]int64 // permits that the partition was leased; the others are used up elsewhere
+		keeps  map[string]int64
+		wants  bool // calls
+	}{
+		"a quota and calls":           {[]limits.Limit{quota("month", ""), calls}, map[string]int64{"month": 10}, map[string]int64{"month": 10, "calls": 0}, true},
+		"no quota and calls":          {[]limits.Limit{quota("month", ""), calls}, map[string]int64{"calls": 2}, map[string]int64{"month": 0, "calls": 0}, false},
+		"a unit and calls":            {[]limits.Limit{quota("month", "cents"), calls}, map[string]int64{"month": 10}, map[string]int64{"month": 10, "calls": 0}, true},
+		"no unit and calls":           {[]limits.Limit{quota("month", "cents"), calls}, map[string]int64{"calls": 2}, map[string]int64{"month": 0, "calls": 0}, false},
+		"neither a unit nor calls":    {[]limits.Limit{quota("month", "cents"), calls}, nil, map[string]int64{"month": 0, "calls": 0}, false},
+		"the first of two":            {[]limits.Limit{quota("b", ""), quota("a", "")}, map[string]int64{"a": 10}, map[string]int64{"a": 10, "b": 0}, false},
+		"the second of two":           {[]limits.Limit{quota("b", ""), quota("a", "")}, map[string]int64{"b": 10}, map[string]int64{"a": 0, "b": 0}, false},
+		"a unit before a quota":       {[]limits.Limit{quota("b", ""), quota("a", "tokens")}, map[string]int64{"a": 10}, map[string]int64{"a": 10, "b": 0}, false},
+		"a unit after a quota":        {[]limits.Limit{quota("b", "tokens"), quota("a", "")}, map[string]int64{"b": 10}, map[string]int64{"a": 0, "b": 10}, false},
+		"a unit before it, and calls": {[]limits.Limit{quota("b", ""), quota("a", "tokens"), calls}, map[string]int64{"a": 10, "b": 10}, map[string]int64{"a": 10, "b": 10, "calls": 0}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Own(t)
+			l := newLeased(t, server, c.limits...)
+			l.costs = map[string]int64{"cents": 1, "tokens": 1}
+			l.enqueue(2, l.of("q@2", 5)...)
+			r := &rig{server: server, queue: "q@2"}
+			d := r.dispatcher()
+			now := time.Now()
+			ask := func() []leaseAsk {
+				t.Helper()
+				asks, _, _, err := askBuckets(t.Context(), l.client, r.queue, d.limits, 0)
+				if err != nil || len(asks) != len(c.limits) {
+					t.Fatalf("%+v, %v", asks, err)
+				}
+				return asks
+			}
+			for _, a := range ask() {
+				share, permits := int64(250_000), []any{c.has[a.limit], now.Add(-time.Hour).UnixMicro(), now.Add(time.Hour).UnixMicro()}
+				if a.limit == calls.Name {
+					share, permits = c.has[a.limit], []any{c.has[a.limit], 1, now.Add(time.Hour).UnixMicro()}
+				}
+				args := append([]any{r.queue, a.limit, a.id, 1, share, 1_000_000, ""}, permits...)
+				if _, err := store.GrantScript.Run(t.Context(), l.client, store.ScriptKeys(r.queue), args...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, some := c.keeps[calls.Name]; some && c.has[calls.Name] == 0 {
+				if ids := r.release(t, d, 100); len(ids) > 0 {
+					t.Fatalf("without calls went %v", ids)
+				}
+			}
+			for _, a := range ask() {
+				if a.N != c.keeps[a.limit] {
+					t.Errorf("it keeps %d of %s; want %d", a.N, a.limit, c.keeps[a.limit])
+				}
+				if wants := a.Want > 0; a.limit == calls.Name && wants != c.wants {
+					t.Errorf("it wants %d calls", a.Want)
+				}
+			}
+		})
+	}
+}
+
 // TestQuotaBesideAClockAhead: a partition whose Redis's clock is ahead of the ledger's asks for a quota, gets it, and asks
 // again. A node's clock need not be ahead by more than a few microseconds.
 func TestQuotaBesideAClockAhead(t *testing.T) {

@@ -35,12 +35,28 @@ var leaseMutants = []mutant{
 		"missing condition", "the first that asks does not get a whole quota", "internal/partition TestTheFirstGetsAPart",
 	},
 	{
-		"queue/internal/store/lease_ask.lua", `if over and not used_up(b) then permits = 0 end -- they would be of no use`, `if over and not used_up(b) then permits = 1 end`,
+		"queue/internal/store/lease_ask.lua", `for _, entry in ipairs(others) do add(entry, over) end`, `for _, entry in ipairs(others) do add(entry, false) end`,
 		"missing condition", "nobody gets permits of a rate that a quota holds back", "queue TestSharedQuotaOfAMonth",
 	},
 	{
-		"queue/internal/store/lease_ask.lua", `if entry.unit == '' then over = true else used[#used + 1] = entry end`, `over = true`,
+		"queue/internal/store/lease_ask.lua", `if entry.unit ~= '' then used[#used + 1] = entry else over = true end`, `over = true`,
 		"missing condition", "a used up quota with a unit holds back no job that takes nothing of it", "queue TestUsedUpUnitHoldsNoOtherJobs",
+	},
+	{
+		"queue/internal/store/lease_ask.lua", `if b.kind == 'quota' then jobs, weight = demand.all, demand.all_weight end`, ``,
+		"missing condition", "a partition whose jobs wait for calls keeps what it has of a quota", "queue TestHeldJobsKeepTheirQuota",
+	},
+	{
+		"queue/internal/store/lease_ask.lua", `lacks = lacks or used_up(bucket(entry, now))`, `lacks = false`,
+		"missing condition", "two partitions that have the rest of one quota each do not wait for each other", "queue TestHeldJobsKeepTheirQuota",
+	},
+	{
+		"queue/internal/store/lease_ask.lua", `add(entry, lacks)`, `add(entry, over)`,
+		"missing condition", "of two quotas, the first is kept while the second is used up", "queue TestHeldJobsKeepTheirQuota",
+	},
+	{
+		"queue/internal/store/lease_ask.lua", `one.jobs, one.weight, lane = blocked_jobs(entry, used)`, `one.jobs, one.weight, lane = blocked_jobs(entry, {})`,
+		"missing condition", "a partition wants no calls for jobs that take some of a used up quota", "queue TestHeldJobsKeepTheirQuota",
 	},
 	{
 		"queue/internal/store/lease_ask.lua", `if share_of(entry, costs) > 0 then return true end`, `if false then return true end`,

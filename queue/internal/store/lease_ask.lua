@@ -114,19 +114,21 @@ local function could_go(used)
   return jobs, weight, first or second
 end
 
--- blocked_jobs returns how many jobs a concurrency limit holds, about, and the weight of their tenants.
-local function blocked_jobs(entry)
-  local jobs, weight, known = 0, 0, {}
+-- blocked_jobs returns how many jobs a concurrency limit holds, about, that take nothing of limits that are used up, the
+-- weight of their tenants, and one of their lanes.
+local function blocked_jobs(entry, used)
+  local jobs, weight, known, first = 0, 0, {}, nil
   local drawn = read('SRANDMEMBER', entry.blocked, FEW)
   local times = #drawn < FEW and 1 or read('SCARD', entry.blocked) / #drawn
   for _, lane in ipairs(drawn) do
     attempt('lane ' .. lane, function()
+      if takes(lane, used) then return end
       local limits = lane_limits(lane, now)
-      jobs = jobs + lane_length(lane) * times
+      first, jobs = first or lane, jobs + lane_length(lane) * times
       if not known[limits.tenant] then known[limits.tenant], weight = true, weight + limits.w * times end
     end)
   end
-  return jobs, weight
+  return jobs, weight, first
 end
 
 -- used_up reports whether nothing is left of a quota, here and anywhere else.
@@ -223,6 +225,52 @@ local function tenant_asks(asks)
   end
 end
 
+-- demand_beside returns what jobs would take that take nothing of limits that are used up: how many could go, and are
+-- blocked by each concurrency limit, the weights of their tenants, and what the next one costs.
+local function demand_beside(used, concurrency)
+  local d, first = {least = ONE, all = 0, all_weight = 0, blocked = {}}, nil
+  d.jobs, d.weight, first = could_go(used)
+  for i, entry in ipairs(concurrency) do
+    local one, lane = {}, nil
+    one.jobs, one.weight, lane = blocked_jobs(entry, used)
+    d.blocked[i], first = one, first or lane
+    d.all, d.all_weight = d.all + one.jobs, d.all_weight + one.weight
+  end
+  d.all, d.all_weight = d.all + d.jobs, d.all_weight + d.weight
+  if first then d.least = first_costs(first) or ONE end
+  return d
+end
+
+-- shared_asks returns what the bucket of a shared limit asks for; nothing if it has to wait. Jobs that wait for calls count
+-- only for a quota: what they keep of a rate would pass.
+local function shared_asks(entry, demand, of_no_use, typical, firsts)
+  local b = bucket(entry, now)
+  local n = math.max(1, share_of(entry, demand.least))
+  local jobs, weight = demand.jobs, demand.weight
+  if b.kind == 'quota' then jobs, weight = demand.all, demand.all_weight end
+  if b.kind ~= 'lease' then jobs = math.min(jobs, MANY) end
+  local permits = of_no_use and 0 or math.ceil(jobs * math.max(n, typical))
+  local one = lease_asks(entry, '', b, permits, n, weight, firsts)
+  if not early(b) then return one end
+  asks_at(b.from - shift)
+end
+
+-- calls_asks returns what the lease of a concurrency limit asks for.
+local function calls_asks(entry, demand, over, blocked)
+  local b, held = bucket(entry.lease, now), read('ZCARD', entry.key)
+  set_shift(b)
+  local calls = held + (over and 0 or math.ceil(math.min(demand.jobs + blocked.jobs, MANY)))
+  local keep, have = calls_keep(b, held, calls)
+  return {
+    entry.name, '', '0', '0', 'cc', '1', '1', int(entry.lease.spec.b), '0', {}, int(b.id), int(b.version),
+    int(math.max(0, calls - have)), '1', string.format('%.17g', demand.weight + blocked.weight), '0', words(keep),
+  }
+end
+
+-- ask returns what all buckets ask for. A job may need several limits of which different partitions have the rest. So that
+-- none waits for another one that waits for it, each takes them in one order: quotas with a unit, the others by their
+-- names, then calls. Who lacks one gives back what comes after it, and keeps what comes before. It keeps nothing for jobs
+-- that lack a quota with a unit, and nothing of a budget: other jobs and queues need no more than that.
 local function ask()
   local asks = {}
   tenant_asks(asks)
@@ -230,48 +278,35 @@ local function ask()
   local typical, firsts = math.max(1, score_read(known[1])), score_read(known[2])
   if known[3] and known[3] ~= 'permits' then typical, firsts = 1, 0 end -- they are times
   -- Jobs need not take anything of a limit with a unit, so those that do not go on when it is used up.
-  local over, used = false, {}
+  local units, quotas, others, used, over = {}, {}, {}, {}, false
   for _, entry in ipairs(shared_limits(now)) do
     if entry.spec.leased then
-      local b = bucket(entry, now)
+      local b, list = bucket(entry, now), others
       limit_left(entry.spec, b, now)
+      if b.kind == 'quota' and not entry.budget then list = entry.unit ~= '' and units or quotas end
+      list[#list + 1] = entry
       if used_up(b) then
-        if entry.unit == '' then over = true else used[#used + 1] = entry end
+        if entry.unit ~= '' then used[#used + 1] = entry else over = true end
       end
     end
   end
-  local function demand(of)
-    local d = {least = ONE}
-    d.jobs, d.weight, d.first = could_go(of)
-    if d.first then d.least = first_costs(d.first) or ONE end
-    return d
+  table.sort(quotas, function(a, b) return a.name < b.name end)
+  local concurrency = lane_limits('', now).permits
+  local all = demand_beside({}, concurrency)
+  local demand = #used > 0 and demand_beside(used, concurrency) or all
+  local function add(entry, of_no_use)
+    local up = used_up(bucket(entry, now)) -- some of it may come back
+    asks[#asks + 1] = shared_asks(entry, up and all or demand, of_no_use and not up, typical, firsts)
   end
-  local all = demand({})
-  local free = all
-  if #used > 0 then free = demand(used) end
-  for _, entry in ipairs(shared_limits(now)) do
-    if entry.spec.leased then
-      local b, d = bucket(entry, now), free
-      if used_up(b) then d = all end -- some of it may come back
-      local n = math.max(1, share_of(entry, d.least))
-      local permits = math.ceil((b.kind == 'lease' and d.jobs or math.min(d.jobs, MANY)) * math.max(n, typical))
-      if over and not used_up(b) then permits = 0 end -- they would be of no use
-      local one = lease_asks(entry, '', b, permits, n, d.weight, firsts)
-      if early(b) then asks_at(b.from - shift) else asks[#asks + 1] = one end
-    end
+  for _, entry in ipairs(units) do add(entry, false) end
+  local lacks = false
+  for _, entry in ipairs(quotas) do
+    add(entry, lacks)
+    lacks = lacks or used_up(bucket(entry, now))
   end
-  for _, entry in ipairs(lane_limits('', now).permits) do
-    if entry.lease then
-      local b, held = bucket(entry.lease, now), read('ZCARD', entry.key)
-      set_shift(b)
-      local more, others = blocked_jobs(entry)
-      local calls = held + (over and 0 or math.ceil(math.min(free.jobs + more, MANY)))
-      local keep, have = calls_keep(b, held, calls)
-      asks[#asks + 1] = {
-        entry.name, '', '0', '0', 'cc', '1', '1', int(entry.lease.spec.b), '0', {}, int(b.id), int(b.version),
-        int(math.max(0, calls - have)), '1', string.format('%.17g', free.weight + others), '0', words(keep),
-      }
-    end
+  for _, entry in ipairs(others) do add(entry, over) end
+  for i, entry in ipairs(concurrency) do
+    if entry.lease then asks[#asks + 1] = calls_asks(entry, demand, over, demand.blocked[i]) end
   end
   return asks
 end
