@@ -44,19 +44,23 @@ var leaseMutants = []mutant{
 	},
 	{
 		"queue/internal/store/lease_ask.lua", `if b.kind == 'quota' then jobs, weight = demand.all, demand.all_weight end`, ``,
-		"missing condition", "a partition whose jobs wait for calls keeps what it has of a quota", "queue TestHeldJobsKeepTheirQuota",
+		"missing condition", "a partition whose jobs wait for calls keeps what it has of a quota", "queue TestHeldJobsKeepWhatComesFirst",
+	},
+	{
+		"queue/internal/store/lease_ask.lua", `jobs, weight = jobs + demand.blocked[i].jobs, weight + demand.blocked[i].weight`, `jobs, weight = demand.jobs + demand.blocked[i].jobs, demand.weight + demand.blocked[i].weight`,
+		"missing condition", "a partition whose jobs wait for one concurrency limit keeps what it has of an earlier one", "queue TestHeldJobsKeepWhatComesFirst",
 	},
 	{
 		"queue/internal/store/lease_ask.lua", `lacks = lacks or used_up(bucket(entry, now))`, `lacks = false`,
-		"missing condition", "two partitions that have the rest of one quota each do not wait for each other", "queue TestHeldJobsKeepTheirQuota",
+		"missing condition", "two partitions that have the rest of one quota each do not wait for each other", "queue TestHeldJobsKeepWhatComesFirst",
 	},
 	{
 		"queue/internal/store/lease_ask.lua", `add(entry, lacks)`, `add(entry, over)`,
-		"missing condition", "of two quotas, the first is kept while the second is used up", "queue TestHeldJobsKeepTheirQuota",
+		"missing condition", "of two quotas, the first is kept while the second is used up", "queue TestHeldJobsKeepWhatComesFirst",
 	},
 	{
 		"queue/internal/store/lease_ask.lua", `one.jobs, one.weight, lane = blocked_jobs(entry, used)`, `one.jobs, one.weight, lane = blocked_jobs(entry, {})`,
-		"missing condition", "a partition wants no calls for jobs that take some of a used up quota", "queue TestHeldJobsKeepTheirQuota",
+		"missing condition", "a partition wants no calls for jobs that take some of a used up quota", "queue TestHeldJobsKeepWhatComesFirst",
 	},
 	{
 		"queue/internal/store/lease_ask.lua", `if share_of(entry, costs) > 0 then return true end`, `if false then return true end`,

@@ -255,21 +255,21 @@ local function shared_asks(entry, demand, of_no_use, typical, firsts)
   asks_at(b.from - shift)
 end
 
--- calls_asks returns what the lease of a concurrency limit asks for.
-local function calls_asks(entry, demand, over, blocked)
+-- calls_asks returns what the lease of a concurrency limit asks for, with so many jobs that could have calls.
+local function calls_asks(entry, jobs, weight)
   local b, held = bucket(entry.lease, now), read('ZCARD', entry.key)
   set_shift(b)
-  local calls = held + (over and 0 or math.ceil(math.min(demand.jobs + blocked.jobs, MANY)))
+  local calls = held + math.ceil(math.min(jobs, MANY))
   local keep, have = calls_keep(b, held, calls)
   return {
     entry.name, '', '0', '0', 'cc', '1', '1', int(entry.lease.spec.b), '0', {}, int(b.id), int(b.version),
-    int(math.max(0, calls - have)), '1', string.format('%.17g', demand.weight + blocked.weight), '0', words(keep),
+    int(math.max(0, calls - have)), '1', string.format('%.17g', weight), '0', words(keep),
   }
 end
 
 -- ask returns what all buckets ask for. A job may need several limits of which different partitions have the rest. So that
 -- none waits for another one that waits for it, each takes them in one order: quotas with a unit, the others by their
--- names, then calls. Who lacks one gives back what comes after it, and keeps what comes before. It keeps nothing for jobs
+-- names, then calls as a lane takes them. Who lacks one gives back what comes after it, and keeps what comes before. It keeps nothing for jobs
 -- that lack a quota with a unit, and nothing of a budget: other jobs and queues need no more than that.
 local function ask()
   local asks = {}
@@ -305,8 +305,10 @@ local function ask()
     lacks = lacks or used_up(bucket(entry, now))
   end
   for _, entry in ipairs(others) do add(entry, over) end
-  for i, entry in ipairs(concurrency) do
-    if entry.lease then asks[#asks + 1] = calls_asks(entry, demand, over, demand.blocked[i]) end
+  local jobs, weight = demand.jobs, demand.weight
+  for i = #concurrency, 1, -1 do -- lanes that wait for a later one have the earlier ones
+    jobs, weight = jobs + demand.blocked[i].jobs, weight + demand.blocked[i].weight
+    if concurrency[i].lease then asks[#asks + 1] = calls_asks(concurrency[i], over and 0 or jobs, weight) end
   end
   return asks
 end
