@@ -28,6 +28,8 @@ export function scenario(name, options, body) {
       await explain(name, tab, error);
       throw error;
     } finally {
+      // The page may ask again at this moment, and what answers in its place would find no page.
+      await tab.page.unrouteAll({ behavior: 'ignoreErrors' });
       await tab.context.close();
     }
   });
