@@ -38,7 +38,7 @@ type end struct {
 	// the job keeps what is known of them.
 	enqueued []string  // fields of [Job] of the follow-ups that are known to be enqueued
 	since    time.Time // the others may have been enqueued since then; zero: they were not
-	unclear  bool      // a try of this run got no answer, so a later rejection does not show that it did not arrive
+	unclear  bool      // a try got no answer, so a later rejection does not show that it did not arrive
 }
 
 // readFollowed reads hg_followed.
@@ -47,7 +47,9 @@ func (e *end) readFollowed(text string) {
 	if len(words) == 0 {
 		return
 	}
-	if seconds, err := strconv.ParseInt(words[0], 10, 64); err == nil && seconds > 0 {
+	since, unclear := strings.CutSuffix(words[0], "?")
+	e.unclear = unclear
+	if seconds, err := strconv.ParseInt(since, 10, 64); err == nil && seconds > 0 {
 		e.since = time.Unix(seconds, 0)
 	}
 	e.enqueued = words[1:]
@@ -58,11 +60,14 @@ func (e *end) followed() string {
 	if e.next == "" {
 		return ""
 	}
-	seconds := int64(0)
+	since := "0"
 	if !e.since.IsZero() {
-		seconds = e.since.Unix()
+		since = strconv.FormatInt(e.since.Unix(), 10)
 	}
-	return strings.Join(append([]string{strconv.FormatInt(seconds, 10)}, e.enqueued...), " ")
+	if e.unclear {
+		since += "?"
+	}
+	return strings.Join(append([]string{since}, e.enqueued...), " ")
 }
 
 func (e end) verdict() verdict {

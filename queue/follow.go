@@ -193,7 +193,8 @@ func fateOf(err error) fate {
 
 // putAway ends a job whose outcome is marked: it enqueues the follow-ups, and then the job
 // goes. If there is no room for a follow-up, the job waits in the retry set, so that it
-// does not block the jobs that make room. If a follow-up is rejected for good, the job is
+// does not block the jobs that make room; the same if the node of a follow-up is away, so that it
+// blocks no jobs of other nodes. If a follow-up is rejected for good, the job is
 // archived with the reason. If the job's call had succeeded, retrying the archived job only
 // enqueues its follow-ups again.
 func (g *gate) putAway(ctx context.Context, job *Running) verdict {
@@ -215,7 +216,7 @@ func (g *gate) putAway(ctx context.Context, job *Running) verdict {
 
 // followed reads the end of a job, enqueues its follow-ups, and returns the verdict on the job.
 func (g *gate) followed(ctx context.Context, job *Running, e *end) verdict {
-	known := false
+	known, began := false, time.Now()
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		fate, err := unclear, error(nil)
 		if !known {
@@ -239,6 +240,11 @@ func (g *gate) followed(ctx context.Context, job *Running, e *end) verdict {
 			fate, err = g.follow(ctx, job, e)
 		} else if _, locked := errors.AsType[*lockedError](err); locked {
 			fate = later
+		}
+		if known && fate == unclear && time.Since(began) > time.Second {
+			if _, err := g.readEnd(ctx, job.ID); err == nil {
+				fate = later // the node of a follow-up is away, and that of the job is not
+			}
 		}
 		switch fate {
 		case followed:

@@ -475,6 +475,54 @@ func TestStartBesideANodeAway(t *testing.T) {
 	calls.once(t, ids)
 }
 
+// TestFollowUpToANodeAway: a job whose follow-up belongs to a queue on a node that does not answer holds up no others: it
+// waits for that node without a place of its worker, and is not called again.
+func TestFollowUpToANodeAway(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
+	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000")
+	owner, gone, away := spare(cluster)
+	queue := "p"
+	for owner(store.Key(queue, "waiting")) == gone {
+		queue += "p"
+	}
+	client := cluster.Client()
+	if err := operate.Publish(t.Context(), client, limits.Set{Queues: map[string]limits.Queue{queue: {}, away: {}}}); err != nil {
+		t.Fatal(err)
+	}
+	seen, calls, answers := newCounter(), newLedger(), make(chan struct{})
+	worker := newWorker(t, Config{Redis: cluster.Options(), Queues: []string{queue}, Concurrency: 1, Observer: seen, ShutdownTimeout: time.Second})
+	Handle(worker, "call", func(ctx context.Context, _ json.RawMessage) error {
+		job, _ := Current(ctx)
+		calls.begin(job)
+		<-answers
+		return nil
+	})
+	stop := runWorker(t, worker)
+	producer := NewClient(client)
+	call := Job{Kind: "call", Queue: queue, Tenant: "a", Payload: 1}
+	first := call
+	first.OnSuccess = &Job{Kind: "child", Queue: away, Payload: 1}
+	ids := enqueueAll(t, producer, first)
+	gone.Pause()
+	defer gone.Resume()
+	close(answers)
+	seen.wait(t, string(lifecycle.Parked), 1)
+	// It may be there, and be forgotten some time after it is done.
+	if text := client.HGet(t.Context(), asynqwire.Key(queue, "t:"+ids[0]), "hg_followed").Val(); !strings.HasSuffix(text, "?") {
+		t.Errorf("of the follow-up it is known: %q; want that it is not", text)
+	}
+	ids = append(ids, enqueueAll(t, producer, call)...)
+	seen.wait(t, string(lifecycle.Done), 1)
+	gone.Resume()
+	seen.wait(t, string(lifecycle.Done), 2)
+	stop()
+	calls.once(t, ids)
+	if n := client.ZCard(t.Context(), asynqwire.Key(away, "g:a;kind=child")).Val(); n != 1 {
+		t.Errorf("%d follow-ups", n)
+	}
+}
+
 // TestLeasesBesideTheFirstNodeAway: while the node of the first partition is away, by whose clock shared limits are leased,
 // a worker that starts leases them to the other partitions.
 func TestLeasesBesideTheFirstNodeAway(t *testing.T) {
