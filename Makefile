@@ -147,13 +147,14 @@ PARTS := Unregister|Direct|Conformance|RecordIsOnce|Verb|Override|Pause|Recover|
 test-parts: test-packages test-modules
 	@$(MAKE) --no-print-directory test-cluster CLUSTER='^Test($(PARTS))' RACE=
 
-# The tests to run on a Cluster.
+# The tests to run on a Cluster. Those that measure come last, alone and without the race detector.
 CLUSTER ?= .
 
 .PHONY: test-cluster test-parts
 test-cluster: ## Run the tests of queues on a Redis Cluster, and those of its failovers
-	cd queue && HEADGATE_TEST_CLUSTER=1 $(TEST) -run '$(CLUSTER)' $(TESTFLAGS)
+	cd queue && HEADGATE_TEST_CLUSTER=1 $(TEST) -run '$(CLUSTER)' -skip '$(TIMED)' $(TESTFLAGS)
 	cd queue/inspect && HEADGATE_TEST_CLUSTER=1 $(TEST) -run '$(CLUSTER)' $(TESTFLAGS)
+	$(if $(filter .,$(CLUSTER)),cd queue && HEADGATE_TEST_CLUSTER=1 $(PLAIN) $(AHEAD) -parallel 1 -run '$(TIMED)' $(TESTFLAGS))
 
 .PHONY: bench
 bench: ## Run each benchmark once, to check that it works

@@ -13,12 +13,13 @@ import (
 func TestJanitor(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	client, ctx := r.server.Client(), t.Context()
+	lock := func(id string) string { return asynqwire.Key(r.queue, "unique:"+id) }
 	kept := func(state string, until int64) string {
 		id := r.add(t, nil)
 		r.hold(t, id, "w:1")
 		r.settles(t, settleQuestion{id: id, outcome: "done", to: "kept 3600"})
-		client.HSet(ctx, asynqwire.Key(r.queue, "t:"+id), "state", state, "unique_key", "lock:"+id)
-		client.Set(ctx, "lock:"+id, id, time.Minute)
+		client.HSet(ctx, asynqwire.Key(r.queue, "t:"+id), "state", state, "unique_key", lock(id))
+		client.Set(ctx, lock(id), id, time.Minute)
 		client.ZAdd(ctx, asynqwire.Key(r.queue, "completed"), zOf(id, float64(until)))
 		return id
 	}
@@ -34,7 +35,7 @@ func TestJanitor(t *testing.T) {
 			t.Errorf("%s: there %v, listed %v; want %v", id, there, listed, want)
 		}
 	}
-	if client.Exists(ctx, "lock:"+due).Val() != 0 || client.Exists(ctx, "lock:"+stays).Val() != 1 {
+	if client.Exists(ctx, lock(due)).Val() != 0 || client.Exists(ctx, lock(stays)).Val() != 1 {
 		t.Error("the lock of what was forgotten stays, or that of another is gone")
 	}
 	if at := client.ZScore(ctx, asynqwire.Key(r.queue, "completed"), damaged).Val(); at < float64(time.Now().Unix()) || !strings.Contains(r.fault(t, "job "+damaged), `"odd"`) {
