@@ -280,7 +280,7 @@ func TestSilentRedisHoldsNoCallLong(t *testing.T) {
 // the one that asked has gone.
 func TestCallThatGivesUpStopsNoOther(t *testing.T) {
 	t.Parallel()
-	client := redis.NewUniversalClient(redistest.Any(t).Options())
+	client := redis.NewUniversalClient(redistest.Shared(t).Options())
 	t.Cleanup(func() { _ = client.Close() })
 	times := &heldAnswers{command: "time", asked: make(chan struct{}, 2*firstSamples), answer: make(chan struct{})}
 	client.AddHook(redistest.OnCommand(times.on))
