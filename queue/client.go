@@ -71,10 +71,11 @@ type Client struct {
 	shared     map[place]*coalesce.Group[*gathered]
 	lines      []*line // not in use by a request
 
-	fit      fitness
-	replicas replicas
-	direct   direct
-	keys     *encryption.Keys
+	fit        fitness
+	replicas   replicas
+	direct     direct
+	keys       *encryption.Keys
+	unanswered unanswered
 
 	// It enqueues what accepted jobs carry, whatever Redis has left. Their worker tries again later
 	// if no replica answers.

@@ -39,6 +39,7 @@ type end struct {
 	enqueued []string  // fields of [Job] of the follow-ups that are known to be enqueued
 	since    time.Time // the others may have been enqueued since then; zero: they were not
 	unclear  bool      // a try got no answer, so a later rejection does not show that it did not arrive
+	silent   []string  // the partitions that gave no answer to the last try
 }
 
 // readFollowed reads hg_followed.

@@ -152,12 +152,29 @@ func (g *gate) follow(ctx context.Context, job *Running, e *end) (fate, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.Timeout)
 	defer cancel()
 	worst, errs := followed, []error(nil)
-	for i, result := range g.client.EnqueueMany(ctx, jobs) {
-		if result.Err != nil {
-			worst = max(worst, fateOf(result.Err))
-			errs = append(errs, fmt.Errorf("%s: %w", fields[i], result.Err))
-		} else {
-			e.enqueued = append(e.enqueued, fields[i])
+	fails := func(field string, err error) {
+		worst, errs = max(worst, fateOf(err)), append(errs, fmt.Errorf("%s: %w", field, err))
+	}
+	e.silent = nil
+	var homes, tried []string
+	var now []Job
+	for i, child := range jobs {
+		home := g.client.routes.lastHome(child)
+		if g.client.unanswered.skip(home) {
+			fails(fields[i], errUnanswered)
+			continue
+		}
+		homes, tried, now = append(homes, home), append(tried, fields[i]), append(now, child)
+	}
+	for i, result := range g.client.EnqueueMany(ctx, now) {
+		if result.Err == nil {
+			e.enqueued = append(e.enqueued, tried[i])
+			g.client.unanswered.note(homes[i], false)
+			continue
+		}
+		fails(tried[i], result.Err)
+		if fateOf(result.Err) == unclear {
+			e.silent = append(e.silent, homes[i])
 		}
 	}
 	err = errors.Join(errs...)
@@ -167,6 +184,8 @@ func (g *gate) follow(ctx context.Context, job *Running, e *end) (fate, error) {
 	}
 	return worst, err
 }
+
+var errUnanswered = errors.New("its Redis does not answer")
 
 // fate is the result of enqueueing follow-ups. A higher value wins over a lower one.
 type fate int
@@ -243,7 +262,10 @@ func (g *gate) followed(ctx context.Context, job *Running, e *end) verdict {
 		}
 		if known && fate == unclear && time.Since(began) > time.Second {
 			if _, err := g.readEnd(ctx, job.ID); err == nil {
-				fate = later // the node of a follow-up is away, and that of the job is not
+				fate = later // the node of a follow-up does not answer, and that of the job does
+				for _, home := range e.silent {
+					g.client.unanswered.note(home, true)
+				}
 			}
 		}
 		switch fate {

@@ -158,6 +158,17 @@ func (r *routes) route(ctx context.Context, kind string, since time.Time) (strin
 	return "", validation.Field("kind", "no queue serves "+check.Quote(kind)+like)
 }
 
+// lastHome returns the partition of a job, as far as it is known without a read.
+func (r *routes) lastHome(job Job) string {
+	queue := cmp.Or(job.Queue, job.Kind)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if layout, known := r.layouts[queue]; known {
+		return layout.Home(job.Tenant)
+	}
+	return queue
+}
+
 func oneOf(homes []string, try int) string { return homes[try%len(homes)] }
 
 // homeIn returns the partition of a tenant in a queue, as homeOf does.
