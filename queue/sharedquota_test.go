@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/test/pacer"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
@@ -179,7 +180,7 @@ func TestGrantOfAUnitReachesAllLanes(t *testing.T) {
 
 // TestHeldJobsKeepWhatComesFirst: a job may need several shared limits, of which others may have the rest. A partition
 // that lacks one keeps what it has of those that come before it, and gives back what comes after it: so no two
-// partitions wait for each other.
+// partitions wait for each other. It keeps as much as it may have calls, and not as much as it has jobs.
 func TestHeldJobsKeepWhatComesFirst(t *testing.T) {
 	t.Parallel()
 	quota := func(name, unit string) limits.Limit {
@@ -194,19 +195,21 @@ func TestHeldJobsKeepWhatComesFirst(t *testing.T) {
 		has    permits // what it was leased; of the others, nothing is left
 		keeps  permits
 		wants  []string // limits on calls of which it wants some
+		paused bool     // with asynq's tools
 	}{
-		"a quota, no calls":              {[]limits.Limit{quota("month", ""), calls("calls")}, permits{"month": 10}, permits{"month": 10}, []string{"calls"}},
-		"calls, no quota":                {[]limits.Limit{quota("month", ""), calls("calls")}, permits{"calls": 2}, nil, nil},
-		"a unit, no calls":               {[]limits.Limit{quota("month", "cents"), calls("calls")}, permits{"month": 10}, permits{"month": 10}, []string{"calls"}},
-		"calls, no unit":                 {[]limits.Limit{quota("month", "cents"), calls("calls")}, permits{"calls": 2}, nil, nil},
-		"no calls, no unit":              {[]limits.Limit{quota("month", "cents"), calls("calls")}, nil, nil, nil},
-		"the first of two quotas":        {[]limits.Limit{quota("b", ""), quota("a", "")}, permits{"a": 10}, permits{"a": 10}, nil},
-		"the second of two quotas":       {[]limits.Limit{quota("b", ""), quota("a", "")}, permits{"b": 10}, nil, nil},
-		"a unit, no quota before it":     {[]limits.Limit{quota("b", "tokens"), quota("a", "")}, permits{"b": 10}, permits{"b": 10}, nil},
-		"a unit, no quota after it":      {[]limits.Limit{quota("b", ""), quota("a", "tokens")}, permits{"a": 10}, permits{"a": 10}, nil},
-		"a unit, a quota, no calls":      {[]limits.Limit{quota("b", ""), quota("a", "tokens"), calls("calls")}, permits{"a": 10, "b": 10}, permits{"a": 10, "b": 10}, []string{"calls"}},
-		"the first of two kinds of call": {[]limits.Limit{calls("b"), calls("a")}, permits{"b": 2}, permits{"b": 2}, []string{"a", "b"}},
-		"the second of them":             {[]limits.Limit{calls("b"), calls("a")}, permits{"a": 2}, nil, []string{"b"}},
+		"a quota, no calls":              {[]limits.Limit{quota("month", ""), calls("calls")}, permits{"month": 10}, permits{"month": 2}, []string{"calls"}, false},
+		"calls, no quota":                {[]limits.Limit{quota("month", ""), calls("calls")}, permits{"calls": 2}, nil, nil, false},
+		"a unit, no calls":               {[]limits.Limit{quota("month", "cents"), calls("calls")}, permits{"month": 10}, permits{"month": 2}, []string{"calls"}, false},
+		"calls, no unit":                 {[]limits.Limit{quota("month", "cents"), calls("calls")}, permits{"calls": 2}, nil, nil, false},
+		"no calls, no unit":              {[]limits.Limit{quota("month", "cents"), calls("calls")}, nil, nil, nil, false},
+		"the first of two quotas":        {[]limits.Limit{quota("b", ""), quota("a", "")}, permits{"a": 10}, permits{"a": 10}, nil, false},
+		"the second of two quotas":       {[]limits.Limit{quota("b", ""), quota("a", "")}, permits{"b": 10}, nil, nil, false},
+		"a unit, no quota before it":     {[]limits.Limit{quota("b", "tokens"), quota("a", "")}, permits{"b": 10}, permits{"b": 10}, nil, false},
+		"a unit, no quota after it":      {[]limits.Limit{quota("b", ""), quota("a", "tokens")}, permits{"a": 10}, permits{"a": 10}, nil, false},
+		"a unit, a quota, no calls":      {[]limits.Limit{quota("b", ""), quota("a", "tokens"), calls("calls")}, permits{"a": 10, "b": 10}, permits{"a": 2, "b": 2}, []string{"calls"}, false},
+		"the first of two kinds of call": {[]limits.Limit{calls("b"), calls("a")}, permits{"b": 2}, permits{"b": 2}, []string{"a"}, false},
+		"the second of them":             {[]limits.Limit{calls("b"), calls("a")}, permits{"a": 2}, nil, []string{"b"}, false},
+		"a quota, no calls, but a pause": {[]limits.Limit{quota("month", ""), calls("calls")}, permits{"month": 10}, nil, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -241,6 +244,9 @@ func TestHeldJobsKeepWhatComesFirst(t *testing.T) {
 				if ids := r.release(t, d, 100); len(ids) > 0 {
 					t.Fatalf("without calls went %v", ids)
 				}
+			}
+			if c.paused {
+				l.client.Set(t.Context(), asynqwire.Key(r.queue, "paused"), 1, 0)
 			}
 			for _, a := range ask() {
 				if a.N != c.keeps[a.limit] {

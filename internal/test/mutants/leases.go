@@ -51,6 +51,10 @@ var leaseMutants = []mutant{
 		"missing condition", "a partition whose jobs wait for one concurrency limit keeps what it has of an earlier one", "queue TestHeldJobsKeepWhatComesFirst",
 	},
 	{
+		"queue/internal/store/lease_ask.lua", `return math.min(jobs, (entry.lease or entry).spec.b), weight`, `return jobs, weight`,
+		"missing condition", "a partition keeps no more of a quota than for the calls that its jobs wait for", "queue TestHeldJobsKeepWhatComesFirst",
+	},
+	{
 		"queue/internal/store/lease_ask.lua", `lacks = lacks or used_up(bucket(entry, now))`, `lacks = false`,
 		"missing condition", "two partitions that have the rest of one quota each do not wait for each other", "queue TestHeldJobsKeepWhatComesFirst",
 	},
@@ -59,7 +63,7 @@ var leaseMutants = []mutant{
 		"missing condition", "of two quotas, the first is kept while the second is used up", "queue TestHeldJobsKeepWhatComesFirst",
 	},
 	{
-		"queue/internal/store/lease_ask.lua", `one.jobs, one.weight, lane = blocked_jobs(entry, used)`, `one.jobs, one.weight, lane = blocked_jobs(entry, {})`,
+		"queue/internal/store/lease_ask.lua", `if not paused then one.jobs, one.weight = blocked_jobs(entry, used) end`, `one.jobs, one.weight = blocked_jobs(entry, {})`,
 		"missing condition", "a partition wants no calls for jobs that take some of a used up quota", "queue TestHeldJobsKeepWhatComesFirst",
 	},
 	{

@@ -10,9 +10,9 @@
 --           keep}, see Ask in internal/partition. What a bucket does not keep it never spends. keep has what
 --           lease_keep returns; of a quota then 1 if all of it is used up, else 0. tenant is '' for all together; budget is
 --           1 for a limit of several queues
--- Bound: it looks at 24 lanes and their own limits, and counts the others like these; while a shared quota with a unit is
---           used up, also at what the next jobs of 100 lanes take; and of each limit per tenant at the buckets of 32
---           tenants.
+-- Bound: it looks at 24 lanes and their own limits, at 8 lanes that each concurrency limit holds, and counts the others like
+--           these; while a shared quota with a unit is used up, also at what the next jobs of 100 lanes take, and of 100 of
+--           each concurrency limit; and of each limit per tenant at the buckets of 32 tenants.
 -- Full memory: it runs (allow-oom), so that jobs go: it writes one small key for each limit, and a mark.
 local now = clock()
 local shift, horizon = tonumber(ARGV[2]), now + tonumber(ARGV[3])
@@ -81,7 +81,6 @@ end
 -- tell, the weight of the tenants with backlog, and the first lane. A tenant whose next job starts before the virtual
 -- time has none: it was held by its own limits.
 local function could_go(used)
-  if read('EXISTS', asynq .. 'paused') == 1 then return 0, 0 end
   local jobs, weight, known = 0, 0, {}
   local function each(lanes, all, fn)
     local first
@@ -114,21 +113,22 @@ local function could_go(used)
   return jobs, weight, first or second
 end
 
--- blocked_jobs returns how many jobs a concurrency limit holds, about, that take nothing of limits that are used up, the
--- weight of their tenants, and one of their lanes.
+-- blocked_jobs returns how many jobs a concurrency limit holds, about, that take nothing of limits that are used up, and
+-- the weight of their tenants. There are no more of them than the limit has calls: the others wait anyway.
 local function blocked_jobs(entry, used)
-  local jobs, weight, known, first = 0, 0, {}, nil
-  local drawn = read('SRANDMEMBER', entry.blocked, FEW)
-  local times = #drawn < FEW and 1 or read('SCARD', entry.blocked) / #drawn
+  local jobs, weight, known = 0, 0, {}
+  local most = #used > 0 and LANES or FEW -- others may be rare among those that take some
+  local drawn = read('SRANDMEMBER', entry.blocked, most)
+  local times = #drawn < most and 1 or read('SCARD', entry.blocked) / #drawn
   for _, lane in ipairs(drawn) do
     attempt('lane ' .. lane, function()
       if takes(lane, used) then return end
       local limits = lane_limits(lane, now)
-      first, jobs = first or lane, jobs + lane_length(lane) * times
+      jobs = jobs + lane_length(lane) * times
       if not known[limits.tenant] then known[limits.tenant], weight = true, weight + limits.w * times end
     end)
   end
-  return jobs, weight, first
+  return math.min(jobs, (entry.lease or entry).spec.b), weight
 end
 
 -- used_up reports whether nothing is left of a quota, here and anywhere else.
@@ -225,19 +225,19 @@ local function tenant_asks(asks)
   end
 end
 
--- demand_beside returns what jobs would take that take nothing of limits that are used up: how many could go, and are
--- blocked by each concurrency limit, the weights of their tenants, and what the next one costs.
+-- demand_beside returns what jobs would take that take nothing of limits that are used up: how many could go, and how many
+-- each concurrency limit holds; the weights of their tenants, and what the next one costs.
 local function demand_beside(used, concurrency)
-  local d, first = {least = ONE, all = 0, all_weight = 0, blocked = {}}, nil
-  d.jobs, d.weight, first = could_go(used)
-  for i, entry in ipairs(concurrency) do
-    local one, lane = {}, nil
-    one.jobs, one.weight, lane = blocked_jobs(entry, used)
-    d.blocked[i], first = one, first or lane
-    d.all, d.all_weight = d.all + one.jobs, d.all_weight + one.weight
-  end
-  d.all, d.all_weight = d.all + d.jobs, d.all_weight + d.weight
+  local paused, first = read('EXISTS', asynq .. 'paused') == 1, nil
+  local d = {jobs = 0, weight = 0, least = ONE, blocked = {}}
+  if not paused then d.jobs, d.weight, first = could_go(used) end
   if first then d.least = first_costs(first) or ONE end
+  d.all, d.all_weight = d.jobs, d.weight
+  for i, entry in ipairs(concurrency) do
+    local one = {jobs = 0, weight = 0}
+    if not paused then one.jobs, one.weight = blocked_jobs(entry, used) end
+    d.blocked[i], d.all, d.all_weight = one, d.all + one.jobs, d.all_weight + one.weight
+  end
   return d
 end
 
@@ -268,9 +268,10 @@ local function calls_asks(entry, jobs, weight)
 end
 
 -- ask returns what all buckets ask for. A job may need several limits of which different partitions have the rest. So that
--- none waits for another one that waits for it, each takes them in one order: quotas with a unit, the others by their
--- names, then calls as a lane takes them. Who lacks one gives back what comes after it, and keeps what comes before. It keeps nothing for jobs
--- that lack a quota with a unit, and nothing of a budget: other jobs and queues need no more than that.
+-- none waits for another one that waits for it, each takes them in one order: quotas with a unit, the others by their names,
+-- budgets, calls as a lane takes them, and rates. A partition that lacks one gives back what comes after it, and keeps what
+-- comes before it. But for jobs that lack a quota with a unit it keeps nothing, since jobs of other partitions may do
+-- without that; and nothing of one budget for jobs that lack another.
 local function ask()
   local asks = {}
   tenant_asks(asks)

@@ -29,7 +29,7 @@ export function scenario(name, options, body) {
       throw error;
     } finally {
       // The page may ask again at this moment, and what answers in its place would find no page.
-      await tab.page.unrouteAll({ behavior: 'ignoreErrors' });
+      await tab.page.unrouteAll({ behavior: 'ignoreErrors' }).catch(() => {}); // a page that is gone has none
       await tab.context.close();
     }
   });
