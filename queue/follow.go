@@ -169,12 +169,13 @@ func (g *gate) follow(ctx context.Context, job *Running, e *end) (fate, error) {
 	for i, result := range g.client.EnqueueMany(ctx, now) {
 		if result.Err == nil {
 			e.enqueued = append(e.enqueued, tried[i])
-			g.client.unanswered.note(homes[i], false)
-			continue
+		} else {
+			fails(tried[i], result.Err)
 		}
-		fails(tried[i], result.Err)
-		if fateOf(result.Err) == unclear {
+		if result.Err != nil && fateOf(result.Err) == unclear {
 			e.silent = append(e.silent, homes[i])
+		} else {
+			g.client.unanswered.note(homes[i], false) // also if it answered that its backlog is full
 		}
 	}
 	err = errors.Join(errs...)

@@ -18,7 +18,7 @@ type unanswered struct {
 
 const silenceTry = store.Timeout / 2
 
-// skip reports whether a partition is not to be tried now.
+// skip reports whether a partition is not to be tried now. If it is silent and may be tried, only this caller does.
 func (u *unanswered) skip(home string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
