@@ -246,21 +246,27 @@ func gather(calls []*call, ask func(which int, c *call, times int)) (keys []stri
 	}
 	known := make(map[string]int, len(calls))
 	keys = make([]string, 0, len(calls)*len(calls[0].buckets))
-	for i := 0; i < len(calls); i++ {
-		c := calls[i]
+	for len(calls) > 0 {
+		c, times := calls[0], alike(calls)
 		which, seen := known[c.set()]
 		if !seen {
 			which = len(known) + 1
 			known[c.set()] = which
 			keys = append(keys, c.buckets...)
 		}
-		times := 1
-		for i+1 < len(calls) && calls[i+1].same(c) {
-			i, times = i+1, times+1
-		}
 		ask(which, c, times)
+		calls = calls[times:]
 	}
 	return keys
+}
+
+// alike returns how many of the first calls ask the same.
+func alike(calls []*call) int {
+	n := 1
+	for n < len(calls) && calls[n].same(calls[0]) {
+		n++
+	}
+	return n
 }
 
 // set identifies the keys of a call.

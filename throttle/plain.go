@@ -40,45 +40,97 @@ func plainSpecs(limits []Limit) (specs []plainSpec, args []any) {
 // plainAnswer reads the reply of plain.lua into the calls, and computes what follows from
 // it. It returns the calls that the script did not know.
 func (l *Limiter) plainAnswer(r request, reply any) (unknown []*call, err error) {
-	calls := r.calls
+	short, calls := l.short[police], r.calls
 	values, known := reply.([]any)
 	if !known {
 		for _, c := range calls {
-			l.short[police].pass(c.buckets[0])
+			short.pass(c.buckets[0])
 		}
 		return calls, nil
 	}
-	of := numbers{values, len(values) == 1+2*len(calls)}
-	now := of.at(0)
-	for i, c := range calls {
-		owed, which := of.at(1+2*i), of.at(2+2*i)
-		if valid := (which >= 1 || owed == 0 && which == 0) && which <= int64(len(l.limits)); !of.ok || !valid {
+	of := numbers{values, true}
+	now := time.UnixMicro(of.at(0))
+	at := 1
+	for len(calls) > 0 {
+		asked := calls[:alike(calls)]
+		calls = calls[len(asked):]
+		taken := of.at(at)
+		at++
+		var room [4]int64 // saves an allocation
+		buckets := debts{short.specs, room[:0]}
+		for range l.limits {
+			buckets.owed = append(buckets.owed, of.at(at))
+			at++
+		}
+		if !of.ok || taken > int64(len(asked)) {
 			return nil, fmt.Errorf("throttle: decide: unexpected reply %v", values)
 		}
-		if owed == 0 {
-			if which > 0 {
-				l.short[police].pass(c.buckets[which-1])
+		if taken < 0 {
+			for i, owed := range buckets.owed {
+				if owed < 0 {
+					short.pass(asked[0].buckets[i])
+				}
 			}
-			unknown = append(unknown, c)
+			unknown = append(unknown, asked...)
 			continue
 		}
-		spec := &l.short[police].specs[which-1]
-		d := &c.decision
-		d.Allowed, d.Limit, d.Quota = owed > 0, l.limits[which-1].Name, spec.Burst
-		if d.Allowed {
-			d.At = time.UnixMicro(now)
+		for _, c := range asked[:taken] {
+			buckets.take(c.n)
+			which := buckets.fullest()
+			c.decision = l.plainDecision(which, buckets.owed[which])
+			c.decision.Allowed, c.decision.At = true, now
 			l.forgetRefusals(c)
-		} else {
-			d.RetryAfter = spec.after(-owed)
-			owed = -owed + (spec.Burst-c.n)*spec.Permit
 		}
-		d.ResetAfter = spec.after(owed)
-		d.Remaining = spec.left(owed)
-		if !d.Allowed {
-			l.short[police].refuse(&refusal{c.buckets[which-1], c.n, *d, spec, owed, r.sent, l.time()})
+		for _, c := range asked[taken:] {
+			which, wait := buckets.longest(c.n)
+			c.decision = l.plainDecision(which, buckets.owed[which])
+			c.decision.RetryAfter = wait
+			short.refuse(&refusal{c.buckets[which], c.n, c.decision, &short.specs[which], buckets.owed[which], r.sent, l.time()})
 		}
 	}
+	if at != len(values) {
+		return nil, fmt.Errorf("throttle: decide: unexpected reply %v", values)
+	}
 	return unknown, nil
+}
+
+// plainDecision returns what is to say about a limit whose bucket owes so many units.
+func (l *Limiter) plainDecision(which int, owed int64) Decision {
+	spec := &l.short[police].specs[which]
+	return Decision{Limit: l.limits[which].Name, Quota: spec.Burst, Remaining: spec.left(owed), ResetAfter: spec.after(owed)}
+}
+
+// debts is what the buckets of a call owe, in units, one for each limit.
+type debts struct {
+	specs []plainSpec
+	owed  []int64
+}
+
+// take takes n permits of each bucket.
+func (d debts) take(n int64) {
+	for i, spec := range d.specs {
+		d.owed[i] += n * spec.Permit
+	}
+}
+
+// fullest returns the limit with the fewest permits left.
+func (d debts) fullest() (which int) {
+	for i, spec := range d.specs {
+		if spec.left(d.owed[i]) < d.specs[which].left(d.owed[which]) {
+			which = i
+		}
+	}
+	return which
+}
+
+// longest returns the limit that refuses n permits for the longest time, and that time.
+func (d debts) longest(n int64) (which int, wait time.Duration) {
+	for i, spec := range d.specs {
+		if w := spec.after(d.owed[i] - (spec.Burst-n)*spec.Permit); w > wait {
+			which, wait = i, w
+		}
+	}
+	return which, wait
 }
 
 // numbers reads the numbers of a script's reply. ok is false once one of them is none.
@@ -88,7 +140,7 @@ type numbers struct {
 }
 
 func (n *numbers) at(i int) (number int64) {
-	if n.ok {
+	if n.ok = n.ok && i < len(n.values); n.ok {
 		number, n.ok = n.values[i].(int64)
 	}
 	return number

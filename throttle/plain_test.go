@@ -69,7 +69,9 @@ func answersAlike(t *testing.T, client redis.UniversalClient, draw func(*rapid.T
 		windows := !limit.drains()
 		limits := []Limit{limit}
 		if !windows && rapid.Bool().Draw(rt, "layers") {
-			limits = append(limits, bucket("20/s", 20), leaky("60/s", 40))
+			second := rapid.SampledFrom([]string{"20/s", "20/h"}).Draw(rt, "second")
+			third := rapid.SampledFrom([]string{"60/s", "60/h"}).Draw(rt, "third")
+			limits = append(limits, bucket(second, 20), leaky(third, 40))
 		}
 		short, long := newClocked(t, client, limits...), newClocked(t, client, limits...)
 		long.short[police] = nil
@@ -82,7 +84,8 @@ func answersAlike(t *testing.T, client redis.UniversalClient, draw func(*rapid.T
 				changed.Rate.Period = rapid.SampledFrom([]time.Duration{limit.Rate.Period * 4, limit.Rate.Period * 3 / 2, limit.Rate.Period * 2}).Draw(rt, "other window")
 				changed.Rate.Count = max(1, limit.Rate.Count/rapid.SampledFrom([]int64{1, 2, 7}).Draw(rt, "fewer"))
 			}
-			n := rapid.SliceOfN(rapid.Int64Range(1, changed.maxCost(false)), times, times).Draw(rt, "n")
+			cost := rapid.OneOf(rapid.Just(int64(1)), rapid.Int64Range(1, changed.maxCost(false))) // also some in a row that are alike
+			n := rapid.SliceOfN(cost, times, times).Draw(rt, "n")
 			var answers, states [2]string
 			var ttl [2]time.Duration
 			for side, c := range both {
@@ -136,6 +139,31 @@ func answersAlike(t *testing.T, client redis.UniversalClient, draw func(*rapid.T
 	if known < randomCases {
 		t.Errorf("the short script knew only %d answers", known)
 	}
+}
+
+// A call of which one bucket is left to the full script takes from its others before the calls behind it do.
+func TestCallsThatAreLeftKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		last := leaky("1/s", 1)
+		c := newClocked(t, client, bucket("20/s", 5), last)
+		c.take(1, "first", "other") // under another rate, which the short script does not know
+		c.change(bucket("10/s", 5), last)
+		var calls []*call
+		for _, key := range []string{"first", "second"} {
+			one, err := c.ask(police, 1, 0, []string{key, "both"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			calls = append(calls, one)
+		}
+		if err := c.send(t.Context(), modeTake, calls); err != nil {
+			t.Fatal(err)
+		}
+		if first, second := calls[0].decision, calls[1].decision; !first.Allowed || second.Allowed || second.Limit != last.Name {
+			t.Errorf("of one permit of %q, the first call got %+v, and the second %+v", last.Name, first, second)
+		}
+	})
 }
 
 // drawCalls draws when the next calls come, in µs after the last ones, how many, and whether of several keys (1) or of

@@ -160,36 +160,64 @@ var limiterMutants = []mutant{
 		"swapped", "a look, or a refusal, takes no permit", "throttle TestPeek$|TestSequences",
 	},
 	{
-		"throttle/plain.lua", `local wait = owed - (tonumber(ARGV[5]) - n) * p`, `local wait = owed - (tonumber(ARGV[5]) - n + 1) * p`,
-		"off by one", "the cheap script never admits more than the full one", "throttle TestPlainAnswersAlike|TestSequences",
-	},
-	{
-		"throttle/plain.lua", `local u = owed - (bs[i] - n) * ps[i]`, `local u = owed - (bs[i] - n + 1) * ps[i]`,
-		"off by one", "the cheap script never admits more than the full one to calls that go together", "throttle TestPlainAnswersAlike|TestSharedAnswersAreTheSame",
-	},
-	{
-		"throttle/plain.lua", `return owed > 0 and owed or 0`, `return owed`,
+		"throttle/plain.lua", `local owed, calls, each = tat < at and 0 or tat - at, tonumber(ARGV[10]), ARGV[9] * ARGV[3]`, `local owed, calls, each = tat - at, tonumber(ARGV[10]), ARGV[9] * ARGV[3]`,
 		"clock", "an idle bucket gathers no more than its burst", "throttle TestPlainAnswersAlike|TestSequences",
 	},
 	{
-		"throttle/plain.lua", `if owed > max_owed then return nil end -- the clock was set back`, `if owed > 1e15 then return nil end`,
+		"throttle/plain.lua", `local after = owed + calls * each`, `local after = owed + each`,
+		"missing write", "calls that ask the same take their permits each", "throttle TestPlainAnswersAlike|TestSharedAnswersAreTheSame",
+	},
+	{
+		"throttle/plain.lua", `if after <= max_owed then -- else it gets a text, or the clock was set back`, `if after then`,
+		"clock", "a long debt has the form that the full script reads", "throttle TestClockSetBackHeals",
+	},
+	{
+		"throttle/plain.lua", `if tat > at + max_owed then return -1 end -- the clock was set back`, `if tat > 2 * at then return -1 end`,
 		"clock", "the cheap script leaves a clock that was set back to the full one", "throttle TestPlainAnswersAlike|TestClockSetBackHeals",
 	},
 	{
-		"throttle/plain.lua", `if not least or left < least then least, owed, shown = left, after, i end`, `if not least or left > least then least, owed, shown = left, after, i end`,
-		"swapped", "the limit with the fewest permits left is shown", "throttle TestPlainAnswersAlike",
+		"throttle/plain.lua", `return tat < at and 0 or tat - at`, `return tat <= at and 0 or tat - at - 1`,
+		"rounding to the caller's favour", "several buckets owe to the µs what was taken", "throttle TestPlainAnswersAlike|TestSequences",
 	},
 	{
-		"throttle/plain.lua", `debts[key] = after`, `debts[key] = debts[key]`,
-		"missing write", "calls that share a round trip take their permits each", "throttle TestPlainAnswersAlike|TestSharedAnswersAreTheSame",
+		"throttle/plain.lua", `if rate ~= ARGV[limit + 4] or written * 1000000 > now + 1000000 then return -1 end -- the clock was set back`, `if rate ~= ARGV[limit + 4] then return -1 end`,
+		"clock", "the cheap script leaves a long debt before which the clock was set back to the full one", "throttle TestPlainAfterTheClockWasSetBack",
 	},
 	{
-		"throttle/plain.lua", `return owed * r + frac`, `return owed * r + 0 * frac`,
+		"throttle/plain.lua", `return tat < at and 0 or (tat - at) * ARGV[limit + 1] + frac`, `return tat < at and 0 or (tat - at) * ARGV[limit + 1]`,
 		"rounding to the caller's favour", "thirds and sevenths stay exact", "throttle TestPlainAnswersAlike|TestDrift",
 	},
 	{
-		"throttle/plain.lua", `if not at or at * 1000000 > now + 1000000 then return nil end -- the clock was set back`, `if not at then return nil end`,
-		"clock", "the cheap script leaves a long debt before which the clock was set back to the full one", "throttle TestPlainAfterTheClockWasSetBack",
+		"throttle/plain.lua", `local owed, calls, each = read(KEYS[1], 3), tonumber(ARGV[10]), ARGV[9] * ARGV[3]`, `local owed, calls, each = read(KEYS[1], 3), tonumber(ARGV[10]), ARGV[9] * ARGV[3] - 1`,
+		"rounding to the caller's favour", "a permit costs all of its units", "throttle TestPlainAnswersAlike|TestDrift",
+	},
+	{
+		"throttle/plain.lua", `local room = ARGV[limit + 2] * ARGV[limit] - owed`, `local room = (ARGV[limit + 2] + 1) * ARGV[limit] - owed`,
+		"off by one", "the cheap script never admits more than the full one to calls that go together", "throttle TestPlainAnswersAlike|TestSharedAnswersAreTheSame",
+	},
+	{
+		"throttle/plain.lua", `if owed < 0 or left and left[place] then`, `if owed < 0 then`,
+		"missing condition", "calls of one bucket keep their order when one of them is left to the full script", "throttle TestCallsThatAreLeftKeepTheirOrder",
+	},
+	{
+		"throttle/plain.lua", `debts[place], taken[place] = debts[place] + calls * n * ARGV[5 * i - 2], true`, `debts[place], taken[place] = debts[place] + n * ARGV[5 * i - 2], true`,
+		"missing write", "calls that share a round trip take their permits each", "throttle TestPlainAnswersAlike|TestSharedAnswersAreTheSame",
+	},
+	{
+		"throttle/plain.lua", `if places then`, `if false then`,
+		"wrong key", "keys that name one bucket share it", "throttle TestPlainAnswersAlike|TestSharedAnswersAreTheSame",
+	},
+	{
+		"throttle/plain.go", `d.owed[i] += n * spec.Permit`, `d.owed[i] += spec.Permit`,
+		"off by one", "each call is told what was left after it", "throttle TestPlainAnswersAlike",
+	},
+	{
+		"throttle/plain.go", `if spec.left(d.owed[i]) < d.specs[which].left(d.owed[which]) {`, `if spec.left(d.owed[i]) > d.specs[which].left(d.owed[which]) {`,
+		"swapped", "the limit with the fewest permits left is shown", "throttle TestPlainAnswersAlike",
+	},
+	{
+		"throttle/plain.go", `if w := spec.after(d.owed[i] - (spec.Burst-n)*spec.Permit); w > wait {`, `if w := spec.after(d.owed[i] - (spec.Burst-n)*spec.Permit); w > wait || w > 0 {`,
+		"swapped", "a refused call waits for the last of its limits", "throttle TestPlainAnswersAlike|TestSequences",
 	},
 	{
 		"throttle/refusals.go", `if r == nil || r.bucket != string(bucket) || r.n != n {`, `if r == nil || r.bucket != string(bucket) {`,
