@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,26 +77,33 @@ func TestProvidersBesideLimits(t *testing.T) {
 	report("b-"+r.queue, Quota{Name: "requests", Limit: 60, Remaining: new(int64(1)), SaidAt: now.Add(-time.Minute)}, Quota{Name: "old", Remaining: new(int64(4))})
 
 	after := map[string]float64{"requests": 3, "fixed": 48, "calls": 50, "tokens": 7} // what is left of 50
-	var found []string
-	for _, p := range r.want(200, "", "GET", "/providers", "").get(t, "providers").([]any) {
-		p := p.(map[string]any)
-		if p["kind"] != kind {
-			continue
-		}
-		for _, q := range p["quotas"].([]any) {
-			q := q.(map[string]any)
-			line := fmt.Sprintf("%v %v: %v in %v, %v left, said %v;", q["account"], q["name"], q["limit"], q["window_seconds"], q["remaining"], q["said_at"])
-			for _, l := range q["limits"].([]any) {
-				l := l.(map[string]any)
-				// Permits come back while the test runs, until the first one is taken at the rate before.
-				left, level := l["level"].(float64), "?"
-				if least := after[l["name"].(string)]; left >= least && left <= least+1+l["rate_per_second"].(float64)/l["adapted"].(float64)*time.Since(began).Seconds() {
-					level = fmt.Sprint(least)
-				}
-				line += fmt.Sprintf(" %v %v follows %v, %v of it: %v/s, %v of %v", l["name"], l["rule"], l["follows"], l["adapted"], l["rate_per_second"], level, l["full"])
+	read := func() (found []string) {
+		for _, p := range r.want(200, "", "GET", "/providers", "").get(t, "providers").([]any) {
+			p := p.(map[string]any)
+			if p["kind"] != kind {
+				continue
 			}
-			found = append(found, line)
+			for _, q := range p["quotas"].([]any) {
+				q := q.(map[string]any)
+				line := fmt.Sprintf("%v %v: %v in %v, %v left, said %v;", q["account"], q["name"], q["limit"], q["window_seconds"], q["remaining"], q["said_at"])
+				for _, l := range q["limits"].([]any) {
+					l := l.(map[string]any)
+					// Permits come back while the test runs, until the first one is taken at the rate before.
+					left, level := l["level"].(float64), "?"
+					if least := after[l["name"].(string)]; left >= least && left <= least+1+l["rate_per_second"].(float64)/l["adapted"].(float64)*time.Since(began).Seconds() {
+						level = fmt.Sprint(least)
+					}
+					line += fmt.Sprintf(" %v %v follows %v, %v of it: %v/s, %v of %v", l["name"], l["rule"], l["follows"], l["adapted"], l["rate_per_second"], level, l["full"])
+				}
+				found = append(found, line)
+			}
 		}
+		return found
+	}
+	found := read()
+	// For the time that its program has to make it, a call counts as one that may still come.
+	for slices.ContainsFunc(found, func(line string) bool { return strings.Contains(line, "?") }) && time.Since(began) < time.Second {
+		found = read()
 	}
 	said := now.Format(momentLayout)
 	for i, want := range []string{
