@@ -23,7 +23,8 @@ func TestVerbsInShortSteps(t *testing.T) {
 	t.Parallel()
 	const jobs = 4000
 	server := redistest.Start(t)
-	client, ctx := server.Client(), t.Context()
+	// Beside tests that go before all others, an answer can take seconds.
+	client, ctx := server.Client().WithTimeout(time.Minute), t.Context()
 	if err := Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{"q": {Limits: []limits.Limit{
 		{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10), Per: []string{"tenant"}},
 		{Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(300)},

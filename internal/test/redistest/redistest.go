@@ -15,6 +15,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -66,10 +67,14 @@ func start(t testing.TB, dir string, config ...string) *redisproc.Process {
 func newServer(t testing.TB, process *redisproc.Process, shared bool) *Server {
 	s := &Server{t: t, process: process, shared: shared}
 	s.client = sync.OnceValue(func() *redis.Client {
-		client := redis.NewClient(&redis.Options{
+		options := &redis.Options{
 			Addr:                     s.Addr(),
 			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		})
+		}
+		if shared { // No test makes it silent: only a busy machine does.
+			options.ReadTimeout, options.WriteTimeout = time.Minute, time.Minute
+		}
+		client := redis.NewClient(options)
 		t.Cleanup(func() { _ = client.Close() })
 		return client
 	})
