@@ -56,8 +56,8 @@ func (l *Limiter) plainAnswer(r request, reply any) (unknown []*call, err error)
 		calls = calls[len(asked):]
 		taken := of.at(at)
 		at++
-		var room [4]int64 // saves an allocation
-		buckets := debts{short.specs, room[:0]}
+		var few [4]int64 // saves an allocation
+		buckets := debts{short.specs, few[:0]}
 		for range l.limits {
 			buckets.owed = append(buckets.owed, of.at(at))
 			at++

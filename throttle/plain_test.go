@@ -141,7 +141,8 @@ func answersAlike(t *testing.T, client redis.UniversalClient, draw func(*rapid.T
 	}
 }
 
-// A call of which one bucket is left to the full script takes from its others before the calls behind it do.
+// TestCallsThatAreLeftKeepTheirOrder: if one bucket of a call is left to the full script, later calls do not take
+// permits of its other buckets before it.
 func TestCallsThatAreLeftKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {

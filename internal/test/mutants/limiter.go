@@ -164,6 +164,10 @@ var limiterMutants = []mutant{
 		"clock", "an idle bucket gathers no more than its burst", "throttle TestPlainAnswersAlike|TestSequences",
 	},
 	{
+		"throttle/plain.lua", `local owed, calls, each = tat < at and 0 or tat - at, tonumber(ARGV[10]), ARGV[9] * ARGV[3]`, `local owed, calls, each = tat < at and 0 or tat - at, tonumber(ARGV[10]), ARGV[9] * ARGV[3] - 1`,
+		"rounding to the caller's favour", "a permit of an integer bucket costs its whole interval", "throttle TestPlainAnswersAlike|TestSequences",
+	},
+	{
 		"throttle/plain.lua", `local after = owed + calls * each`, `local after = owed + each`,
 		"missing write", "calls that ask the same take their permits each", "throttle TestPlainAnswersAlike|TestSharedAnswersAreTheSame",
 	},
@@ -209,7 +213,7 @@ var limiterMutants = []mutant{
 	},
 	{
 		"throttle/plain.go", `d.owed[i] += n * spec.Permit`, `d.owed[i] += spec.Permit`,
-		"off by one", "each call is told what was left after it", "throttle TestPlainAnswersAlike",
+		"off by one", "Remaining of each call counts the calls before it", "throttle TestPlainAnswersAlike",
 	},
 	{
 		"throttle/plain.go", `if spec.left(d.owed[i]) < d.specs[which].left(d.owed[which]) {`, `if spec.left(d.owed[i]) > d.specs[which].left(d.owed[which]) {`,
